@@ -20,7 +20,7 @@ from warren.conversation.memory import Progress
 from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
-from warren.storage.rows import COLUMNS, COMPACTION
+from warren.storage.rows import CALL, COLUMNS, COMPACTION
 
 Value = int | str | None
 Row = tuple[Value, ...]
@@ -64,6 +64,7 @@ TABLES: Final = (
     _table("blobs", "key, tenant, sha256, body", "body"),
     _table("attachments", "session, blob, media_type, name", "media_type"),
     AUDIT := _table("audit", f"number, {auditing.COLUMNS}", "details"),
+    _table("calls", f"session, {CALL}", "body"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

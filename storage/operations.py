@@ -135,7 +135,8 @@ class Claimed:
         lease: the lease under which it is written.
         inbox: the inputs that wait for it.
         inbox_to: inputs up to this number were given to the inbox before; those that do not wait have their outcome.
-        lost: a description of each damaged input; such inputs no longer wait.
+        lost: a description of each damaged input, and of what is damaged of an open turn; such inputs no longer wait,
+            and such a turn is open without anybody who could go on with it.
         calls: the tool calls of its open turn that have a state, in the order of the answer.
     """
 
@@ -210,7 +211,8 @@ class Attach(Operation[None]):
 class Sweep(Operation[None]):
     """Remove the files that dead processes have attached for messages that were never stored.
 
-    A file stays if a message, an event or an input of its session names it, and if a living process has the session.
+    A file stays if a message, an event, an input or a tool call of its session names it, and if a living process has
+    the session.
     """
 
     @property

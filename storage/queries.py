@@ -305,10 +305,21 @@ class Holders(Query[Mapping[str, Held]]):
 
 @frozen
 class WaitingSessions(Query[Sequence[str]]):
-    """The sessions for which an input waits that begins a turn, and that no other living process has.
+    """The sessions with an open turn, or an input that waits and begins one, that no other living process has.
 
     The tenants take turns, so that a tenant with many of them does not hold up the others.
     """
+
+
+@frozen
+class OpenTurns(Query[Mapping[str, int]]):
+    """How many open turns no living process has, by tenant: they wait until one takes them up.
+
+    Attributes:
+        tenant: the tenant, or `ANY_TENANT` for all of them; a tenant without such a turn is left out.
+    """
+
+    tenant: str | None
 
 
 @frozen

@@ -1,6 +1,7 @@
 """Rows of a store and their values, the same in each home with a database. Each value that is read is checked here."""
 
 import logging
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
@@ -13,6 +14,8 @@ from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.budget import NOTHING_SPENT, Spent
 from warren.conversation.inputs import Input, Numbered
+from warren.conversation.messages import ToolResult
+from warren.conversation.open_turn import CALL_STATES, KeptCall, OpenTurn
 from warren.conversation.options import SessionOptions, part
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
 from warren.conversation.usage import NO_USAGE, Usage
@@ -27,8 +30,10 @@ SEQ_STRIDE: Final = 1_000_000
 """Event numbers that a takeover skips: more than one turn has. A dead holder may have shown some unstored."""
 COLUMNS: Final = (
     "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, title, "
-    "details, tenant, owner"
+    "details, tenant, owner, turn"
 )
+CALL: Final = "place, call_id, state, body"
+"""The columns of a tool call of an open turn."""
 MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
@@ -154,7 +159,79 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         codec.encode_whole({**record.options.stored, **details}).decode(),
         record.tenant,
         record.owner,
+        None if record.turn is None else _turn_text(record.turn),
     )
+
+
+_TURN: Final = tuple((field.name, field.default) for field in attrs.fields(OpenTurn))
+
+
+def _turn_text(turn: OpenTurn) -> str:
+    # As in `record_to_row`: it is written for each step of the turn.
+    every = ((name, getattr(turn, name), default) for name, default in _TURN)
+    return codec.encode_whole({name: value for name, value, default in every if value is not default}).decode()
+
+
+def turn_in(value: Any, message_count: int) -> OpenTurn | None:
+    """Return the open turn of a session of so many messages; None for NULL. Raises ValueError."""
+    if value is None:
+        return None
+    turn: OpenTurn = codec.decode_stored(OpenTurn, bytes_in(value, "turn"))
+    if not 0 <= turn.prompt_at < message_count:
+        raise ValueError(f"turn has its prompt at {turn.prompt_at}, and there are {message_count} messages")
+    return turn
+
+
+@frozen
+class _CallDetails:
+    """The column `body` of a tool call."""
+
+    result: ToolResult | None = None
+    until: datetime | None = None
+
+
+def call_to_row(call: KeptCall) -> tuple[int, str, str, str]:
+    """Return the call's values in the order of `CALL`."""
+    return call.place, call.call_id, call.state, codec.encode(_CallDetails(call.result, call.until)).decode()
+
+
+def call_in(row: tuple[Any, ...]) -> KeptCall:
+    """Return the tool call of a row of `CALL`. Raises ValueError."""
+    place, call_id, state, body = row
+    found = text_in(state, "state")
+    for each in CALL_STATES:
+        if each == found:
+            rest = codec.decode_stored(_CallDetails, bytes_in(body, "body"))
+            if (each == "done") != (rest.result is not None):
+                raise ValueError(f"state is {each}, and there is {'no' if each == 'done' else 'a'} result")
+            return KeptCall(text_in(call_id, "call_id"), number_in(place, "place"), each, rest.result, rest.until)
+    raise ValueError(f"state is {shown(found)}, and has to be one of {', '.join(CALL_STATES)}")
+
+
+def continued(
+    record: SessionRecord, turn: Any, rows: Iterable[tuple[Any, ...]]
+) -> tuple[SessionRecord, tuple[KeptCall, ...], tuple[str, ...]]:
+    """Return a record, the calls of its open turn, and the problems: with one of them, nobody can go on with the turn.
+
+    Args:
+        record: the record of the row.
+        turn: the column `turn`.
+        rows: the rows of `CALL`, in order.
+    """
+    calls, problems = list[KeptCall](), list[str]()
+    try:
+        turn_in(turn, record.message_count)
+    except ValueError as exc:
+        problems.append(f"the open turn of session {record.session_id} is damaged in the store: {exc}")
+    for row in rows:
+        try:
+            calls.append(call_in(row))
+        except ValueError as exc:
+            problem = f"a tool call of the open turn of session {record.session_id} is damaged in the store"
+            problems.append(f"{problem}: {exc}")
+    if problems:
+        return record.changed(turn=None), (), tuple(problems)
+    return record, tuple(calls), ()
 
 
 def _is_archived(state: Any) -> bool:
@@ -164,14 +241,17 @@ def _is_archived(state: Any) -> bool:
 
 
 def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
-    """Return the record of a row of `COLUMNS`. Raises StoreError(cause="corrupt")."""
+    """Return the record of a row of `COLUMNS`. Raises StoreError(cause="corrupt").
+
+    An open turn that cannot be read is one that nobody can go on with: the session ends it.
+    """
     session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *texts = row
-    labels, title, details, tenant, owner = texts
+    labels, title, details, tenant, owner, turn = texts
     name = shown(session_id)
     try:
         archived = _is_archived(state)
         rest = codec.decode_stored(_Details, bytes_in(details, "details"))
-        return SessionRecord(
+        found = SessionRecord(
             session_id=text_in(session_id, "session_id"),
             created_at=time_in(created_at, "created_at"),
             updated_at=time_in(updated_at, "updated_at"),
@@ -191,6 +271,14 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
         )
     except ValueError as exc:
         raise corrupt(f"session {name}", exc, name) from exc
+    return found if turn is None else found.changed(turn=_readable_turn(turn, found.message_count), turn_open=True)
+
+
+def _readable_turn(turn: Any, message_count: int) -> OpenTurn | None:
+    try:
+        return turn_in(turn, message_count)
+    except ValueError:
+        return None
 
 
 def compaction(row: tuple[Any, ...]) -> CompactionEntry:

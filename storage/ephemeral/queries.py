@@ -230,12 +230,17 @@ def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> Sequence[
     rounds: list[list[str]] = []
     before = Counter[str]()
     for session_id, each in store.sessions.items():
-        if any(one.input.starts for one in each.inbox.waiting()):
+        if each.record.turn is not None or any(one.input.starts for one in each.inbox.waiting()):
             at = before[each.record.tenant]
             before[each.record.tenant] += 1
             rounds += [[]] if at == len(rounds) else []
             rounds[at].append(session_id)
     return [session_id for found in rounds for session_id in found]
+
+
+def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:
+    left = (each.record for each in _of(store, query.tenant) if not each.held)
+    return Counter(record.tenant for record in left if record.turn is not None)
 
 
 def _news(store: Contents, query: ask.StoreNews) -> News:
@@ -280,6 +285,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.LivingNodes: _nodes,
     ask.Holders: _held,
     ask.WaitingSessions: _waiting_sessions,
+    ask.OpenTurns: _open_turns,
     ask.StoreNews: _news,
     ask.KnownTenants: _tenants,
     ask.DueErasures: lambda *_: _rows(()),

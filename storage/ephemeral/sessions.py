@@ -14,6 +14,7 @@ from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.log_rows import LogItem, release, row_of
 from warren.conversation.messages import AssistantMessage, Message, begins_turn, newest_answer
+from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
 
@@ -99,6 +100,7 @@ class EphemeralSession:
         epoch: how often the lease has changed hands.
         held: whether the lease is taken.
         creation: the idempotency key that has created it.
+        calls: the tool calls of its open turn that have a state, by their places.
         files: the files of its messages, by their hashes; a fork shares their bytes.
     """
 
@@ -112,6 +114,7 @@ class EphemeralSession:
     epoch: int = 0
     held: bool = False
     creation: str | None = None
+    calls: dict[int, KeptCall] = attrs.field(factory=dict)
     files: dict[str, Blob] = attrs.field(factory=dict)
     kept_from: int = 0  # no retention removes messages here
 
@@ -127,7 +130,18 @@ class EphemeralSession:
             self.gone = self.events[oldest - 1].seq
             del self.events[:oldest]
 
+    def set_calls(self, calls: Sequence[KeptCall], *, settles: bool) -> None:
+        """Keep the states of tool calls beside the others, or in their place."""
+        if settles:
+            self.calls.clear()
+        self.calls.update({each.place: each for each in calls})
+
     # -- reading
+
+    @property
+    def open_calls(self) -> tuple[KeptCall, ...]:
+        """The tool calls of the open turn that have a state, in the order of the answer."""
+        return () if self.record.turn is None else tuple(self.calls[place] for place in sorted(self.calls))
 
     @property
     def bytes(self) -> int:

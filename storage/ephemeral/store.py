@@ -146,6 +146,8 @@ class EphemeralStore(Contents):
             session.compactions.append(operation.compaction)
         if operation.inputs.numbers:
             self._keep(session.inbox.store_outcome(operation.inputs))
+        if operation.calls or operation.settles:
+            session.set_calls(operation.calls, settles=operation.settles)
         if operation.charges:
             add_charges(self.ledger, operation)
         self._changes += 1
@@ -196,7 +198,8 @@ class EphemeralStore(Contents):
         if not session.held:
             session.held = True
             session.epoch += 1
-        return Claimed(session.record, Lease(session.epoch), tuple(session.inbox.waiting()), self.last_input)
+        inbox = tuple(session.inbox.waiting()), self.last_input
+        return Claimed(session.record, Lease(session.epoch), *inbox, calls=session.open_calls)
 
     def release(self, operation: Release) -> None:
         """Apply the operation."""

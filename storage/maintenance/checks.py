@@ -116,8 +116,8 @@ def _counted(table: str, conditions: Mapping[Home, str]) -> Mapping[Home, str]:
 
 
 TABLES: Final[Mapping[Home, Sequence[str]]] = {
-    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "attachments"),
-    "postgres": ("messages", "events", "compactions", "inbox", "creations", "requests", "attachments"),
+    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "calls", "attachments"),
+    "postgres": ("messages", "events", "compactions", "inbox", "calls", "creations", "requests", "attachments"),
 }
 """Tables with rows that belong to sessions."""
 
@@ -139,6 +139,8 @@ def _orphans() -> Iterator[Check]:
         yield RowCheck("orphans", sentence, _counted(table, conditions), fixable=True)
 
 
+SETTLED: Final = "session IN (SELECT key FROM sessions WHERE turn IS NULL)"
+"""The condition for the state of a tool call without an open turn."""
 EMPTY: Final[Mapping[Home, str]] = {
     "sqlite": "(typeof(blob) <> 'integer' OR blob NOT IN (SELECT key FROM blobs))",
     "postgres": "NOT EXISTS (SELECT FROM warren.blobs WHERE key = blob)",
@@ -254,6 +256,14 @@ CHECKS: Final = (
             OR (SELECT first_seq FROM {t}events WHERE session = key ORDER BY seq LIMIT 1) <= events_after
         )
         """),
+    ),
+    Check(
+        "calls",
+        "{}: tool calls have a state without an open turn",
+        both("""
+        SELECT session_id FROM {t}sessions WHERE turn IS NULL AND key IN (SELECT session FROM {t}calls)
+        """),
+        fixable=True,
     ),
     PEERS,
     Check(

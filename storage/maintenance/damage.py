@@ -67,8 +67,10 @@ class _Table:
 
 def _check_session(row: tuple[Any, ...]) -> None:
     *record, holder, epoch, change, messages_from, events_after, peer = row
-    if not TENANT.fullmatch(rows.row_to_record(tuple(record)).tenant):
+    found = rows.row_to_record(tuple(record))
+    if not TENANT.fullmatch(found.tenant):
         raise ValueError("tenant is no name of a tenant")
+    rows.turn_in(record[-1], found.message_count)
     if holder is not None:
         rows.number_in(holder, "holder")
     for name, value in (("epoch", epoch), ("change", change), ("events_after", events_after)):
@@ -137,6 +139,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "events": _Table(raw("seq, first_seq, timestamp, body, cuts"), _check_event, _BELONGS.format("events")),
     "compactions": _Table(raw(rows.COMPACTION), rows.compaction, _BELONGS.format("compactions")),
     "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
+    "calls": _Table(raw(rows.CALL), rows.call_in, _BELONGS.format("calls")),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
@@ -182,13 +185,14 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     """Write a row to the file beside the store, and repair or remove the row; inside a transaction.
 
     A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
-    other rows, as far as they tell. The bytes of a file get their hash and the tenant of their session. An input, a row
-    of the ledger, an entry of the audit and that of a dead process have nothing in their place.
+    other rows, as far as they tell. The bytes of a file get their hash and the tenant of their session. Without one of
+    its tool calls nobody can go on with an open turn: all of them go. An input, a row of the ledger, an entry of the
+    audit and that of a dead process have nothing in their place.
 
     Raises OSError and apsw.Error.
     """
     rowid = _ROWIDS.get(row.table, "rowid")
-    where = f"{rowid} = {row.rowid}"
+    where = f"session = {row.session}" if row.table == "calls" else f"{rowid} = {row.rowid}"
     keep(db, folder, row.table, where, row.problem)
     if row.table == "messages":
         _replace_message(db, row)
@@ -203,6 +207,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     else:
         with removable(db) if row.table == "audit" else nullcontext():
             db.execute(f"DELETE FROM {row.table} WHERE {where}")
+    if row.table == "calls":
+        db.execute(f"UPDATE sessions SET turn = NULL, change = {NEXT_CHANGE} WHERE key = ?", (row.session,))
 
 
 def keep(db: apsw.Connection, folder: Path, table: str, where: str, problem: str) -> int:
@@ -326,6 +332,7 @@ _ANEW: Final[Mapping[str, str]] = {
     "labels": "'{}'",
     "details": "'{}'",
     "title": "NULL",
+    "turn": "NULL",
     "holder": "NULL",
     "epoch": "1",
     "change": NEXT_CHANGE,
@@ -343,6 +350,7 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     values = dict(zip(names, found, strict=True))
     bad = [name for name in (*_COUNTS, "events_after") if not _good(values[name])]
     bad += [name for name in ("labels", "details") if not _good_object(values, name)]
+    bad += [] if _good_turn(values) else ["turn"]
     bad += ["state"] if values["state"] not in (0, 1) else []
     bad += ["holder"] if values["holder"] is not None and not _good(values["holder"]) else []
     bad += [name for name in ("model", "owner") if not _good_text(values[name])]
@@ -356,6 +364,9 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     # One by one: a column may be restored from another one that was damaged.
     for change in changes:
         db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
+    db.execute(
+        "DELETE FROM calls WHERE session = (SELECT key FROM sessions WHERE key = ? AND turn IS NULL)", (row.rowid,)
+    )
     db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))
 
 
@@ -377,6 +388,15 @@ def _replace_blob(db: apsw.Connection, row: BadRow) -> None:
     db.execute("DELETE FROM blobs WHERE key = ?", (row.rowid,))
 
 
+def _good_turn(values: Mapping[str, Any]) -> bool:
+    count = values["message_count"]
+    try:
+        rows.turn_in(values["turn"], count if _good(count) else rows.MAX_NUMBER)
+    except ValueError:
+        return False
+    return True
+
+
 def _good_text(value: Any) -> bool:
     try:
         return bool(rows.text_in(value, "")) or True
@@ -391,6 +411,7 @@ def _good_object(values: Mapping[str, Any], name: str) -> bool:
         "model": b"",
         "tenant": b"",
         "owner": b"",
+        "turn": None,
         "title": None,
         "labels": b"{}",
         "details": b"{}",

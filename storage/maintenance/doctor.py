@@ -249,6 +249,12 @@ def _sweep(table: str, db: apsw.Connection, _holder: Holder, folder: Path) -> in
     return db.changes()
 
 
+def _drop_calls(db: apsw.Connection, _holder: Holder, folder: Path) -> int:
+    keep(db, folder, "calls", checks.SETTLED, "its session has no open turn")
+    db.execute(f"DELETE FROM calls WHERE {checks.SETTLED}")
+    return db.changes()
+
+
 def _label_anew(db: apsw.Connection, holder: Holder, _folder: Path) -> tuple[int, int]:
     query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({checks.MISLABELLED})"
     wrong: list[Any] = db.execute(query).fetchall()
@@ -299,6 +305,7 @@ _STEPS: Final = (
         _Step(partial(_sweep, table), f"removed {{}} rows of {table} that belonged to no session")
         for table in checks.TABLES["sqlite"]
     ),
+    _Step(_drop_calls, "removed {} rows of calls without an open turn"),
     _Step(drop_empty, "removed {} rows of attachments that had no bytes"),
     _Step(
         set_different_aside,

@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 from warren.base.errors import WarrenError
@@ -17,7 +18,7 @@ from warren.storage.postgres import audit
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.refusals import built_on_sand, key_used, name_taken, not_found, taken_over
-from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
+from warren.storage.rows import CALL, COLUMNS, DELETED, OPEN, call_to_row, microseconds, record_to_row
 
 Place = tuple[int, int, int, int]
 """The place of a group: its number, the key of its holder, the generation of the connection, and the number that the
@@ -26,7 +27,7 @@ MOST: Final = 200
 """Turns of one statement: the literals of more would keep the event loop waiting."""
 _SESSION: Final = (
     *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
-    *("text", "text", "text", "text", "int8", "int8", "int8"),
+    *("text", "text", "text", "text", "text", "int8", "int8", "int8"),
 )
 _NAMES: Final = f"{COLUMNS}, marks, peer, epoch, base_count, base_seq"
 _MESSAGE: Final = ("text", "int8", "int8", "text")
@@ -36,19 +37,22 @@ _CREATION: Final = ("text", "text", "text")
 _SETTLED: Final = ("text", "int8", "text")
 _CHARGE: Final = ("text", "int8", "text", "text", *("int8" for _ in COUNTS), "numeric")
 _TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED, _CHARGE)
+_ENTRY: Final = (audit.TYPES,)
+_OF_TURNS: Final = (("text",), ("text", "int8", "text", "text", "text"))
+"""The sessions whose tool calls go, and tool calls with a new state."""
 _ADDED: Final = (*COUNTS, "priced")
 
 
-def _numbered() -> list[str]:
+def _numbered(*tables: Sequence[str]) -> list[str]:
     """Return the arguments of `unnest` for each table of values; the first four parameters are the writer's."""
     number, arguments = 5, []
-    for table in (*_TABLES, audit.TYPES):
+    for table in tables:
         arguments.append(", ".join(f"${number + at}::{kind}[]" for at, kind in enumerate(table)))
         number += len(table)
     return arguments
 
 
-_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES, _ENTRIES = _numbered()
+_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES = _numbered(*_TABLES)
 # `gate` fences the connection: one that was replaced after a fault writes nothing any more, and none does to a store
 # that has gone back behind the group before this one. It keeps its row locked to the end of the transaction, so that
 # the next connection learns for good whether this group is committed.
@@ -69,7 +73,7 @@ WITH gate AS (
         updated_at = excluded.updated_at, state = greatest(sessions.state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
         last_seq = excluded.last_seq, head = excluded.head, title = coalesce(sessions.title, excluded.title),
-        details = excluded.details, peer = coalesce(sessions.peer, excluded.peer)
+        details = excluded.details, turn = excluded.turn, peer = coalesce(sessions.peer, excluded.peer)
     WHERE sessions.state <> {DELETED} AND sessions.holder = excluded.holder AND sessions.epoch = excluded.epoch
     RETURNING key AS session, session_id, tenant
 ), added_messages AS (
@@ -114,15 +118,41 @@ WITH gate AS (
     ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{each} = u.{each} + excluded.{each}" for each in _ADDED)}
 ) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved)
 """
-# Of a group that creates sessions. All others do without the parameters of it.
-CREATING: Final = STATEMENT.replace(
-    "\n) SELECT (SELECT count(*)",
-    f"""
-), audited AS (
-    INSERT INTO warren.audit ({ENTRY}) SELECT {", ".join(f"given.{each.strip()}" for each in ENTRY.split(","))}
-    FROM unnest({_ENTRIES}) AS given({ENTRY}) JOIN saved ON saved.session_id = given.session_id
-) SELECT (SELECT count(*)""",
-)
+# Of groups that create sessions, and of those with tool calls of open turns; all others do without their parameters.
+_AUDITED: Final = """
+audited AS (
+    INSERT INTO warren.audit ({names}) SELECT {columns}
+    FROM unnest({entries}) AS given({names}) JOIN saved ON saved.session_id = given.session_id
+)"""
+# All parts of a statement see the same rows, so none changes a row that another one removes.
+_CALLED: Final = """
+settling AS (
+    SELECT session FROM unnest({settling}) AS given(session_id) JOIN saved USING (session_id)
+), states AS (
+    SELECT session, {names} FROM unnest({calls}) AS given(session_id, {names}) JOIN saved USING (session_id)
+), cleared AS (
+    DELETE FROM warren.calls c USING settling s WHERE c.session = s.session
+        AND NOT EXISTS (SELECT FROM states n WHERE n.session = c.session AND n.place = c.place)
+), called AS (
+    INSERT INTO warren.calls (session, {names}) SELECT session, {names} FROM states
+    ON CONFLICT (session, place) DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body
+)"""
+
+
+@cache
+def _statement(*, creates: bool, calls: bool) -> str:
+    """Return the statement of a group that creates sessions, or changes tool calls of open turns, or both."""
+    parts = list[str]()
+    more = _numbered(*_TABLES, *(_ENTRY if creates else ()), *(_OF_TURNS if calls else ()))[len(_TABLES) :]
+    if creates:
+        columns = ", ".join(f"given.{each.strip()}" for each in ENTRY.split(","))
+        parts.append(_AUDITED.format(names=ENTRY, columns=columns, entries=more[0]))
+    if calls:
+        parts.append(_CALLED.format(names=CALL, settling=more[-2], calls=more[-1]))
+    end = "\n) SELECT (SELECT count(*)"
+    return STATEMENT.replace(end, f"\n), {', '.join(parts)} SELECT (SELECT count(*)")
+
+
 _STATE: Final = f"""
     SELECT state, {rival("s.holder", "$2::int")}, holder IS NOT DISTINCT FROM $2::int AND epoch = $3::int8,
         message_count, last_seq
@@ -154,8 +184,10 @@ async def commit_all(db: Connection, writer: Place, commits: Sequence[Commit]) -
     Raises SupersededError, and as `Connection.fetch`: then nothing is stored.
     """
     entries = [audit.values_of(each.audit) for each in commits if each.audit is not None]
-    statement, created = (CREATING, audit.columns(entries)) if entries else (STATEMENT, [])
-    ((gate, saved),) = await db.fetch(statement, *writer, *parameters(commits), *created)
+    calls = any(each.settles or each.calls for each in commits)
+    statement = _statement(creates=bool(entries), calls=calls) if entries or calls else STATEMENT
+    given = parameters(commits) + (audit.columns(entries) if entries else []) + (_of_turns(commits) if calls else [])
+    ((gate, saved),) = await db.fetch(statement, *writer, *given)
     if not gate:
         raise SupersededError
     return {unescaped(session_id) for session_id in saved or ()}
@@ -191,10 +223,24 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         outcomes.extend((name, number, commit.inputs.outcome) for number in commit.inputs.numbers)
         for (_, hour, payer, model), sums in sums_of((commit,)).items():
             charges.append((name, hour, escaped(payer), escaped(model), *values_of(sums)))
+    return _arrays(tables, _TABLES)
+
+
+def _of_turns(commits: Sequence[Commit]) -> list[Value]:
+    """Return the arrays of the tool calls of open turns."""
+    settling = [(escaped(each.session_id),) for each in commits if each.settles]
+    calls = [
+        (escaped(each.session_id), place, escaped(call_id), state, body)
+        for each in commits
+        for place, call_id, state, body in map(call_to_row, each.calls)
+    ]
+    return _arrays((settling, calls), _OF_TURNS)
+
+
+def _arrays(tables: Sequence[Sequence[tuple[Value | bytes, ...]]], kinds: Sequence[Sequence[str]]) -> list[Value]:
     found: list[Value] = []
-    for table, kinds in zip(tables, _TABLES, strict=True):
-        columns = zip(*table, strict=True) if table else ((),) * len(kinds)
-        found += [array(column) for column in columns]
+    for table, columns in zip(tables, kinds, strict=True):
+        found += [array(column) for column in (zip(*table, strict=True) if table else ((),) * len(columns))]
     return found
 
 

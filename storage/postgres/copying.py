@@ -38,15 +38,25 @@ _ORDER: Final = {
     "blobs": ("key",),
     "attachments": ("session", "blob"),
     "audit": ("number",),
+    "calls": ("session", "place"),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
     "memory_tombstones": ("session", "position"),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
-    " sha256 media_type name who action node source payer".split()
+    " sha256 media_type name who action node source payer call_id".split()
 )
-_TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key"), ("usage", "priced")})
+_TEXT_KEYS: Final = frozenset(
+    {
+        ("inbox", "id"),
+        ("inbox", "key"),
+        ("creations", "key"),
+        ("usage", "priced"),
+        ("sessions", "turn"),
+        ("calls", "state"),
+    }
+)
 # Columns that have another name or another type here, as they are read and as they are written.
 _READ: Final = {
     ("sessions", "unreleased"): "(holder IS NOT NULL)::int AS unreleased",

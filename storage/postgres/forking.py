@@ -24,7 +24,7 @@ _SOURCE: Final = f"""
 _PLACES: Final = ", ".join(f"${number}" for number in range(1, len(COLUMNS.split(",")) + 1))
 # Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
-    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $16::text[], $17::int8)
+    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $17::text[], $18::int8)
     RETURNING key
 """
 _COPY_MESSAGES: Final = """
@@ -107,11 +107,18 @@ class _Stored:
 
 async def _read(db: Connection, session: int, record: SessionRecord, kept_from: int, at: int | None) -> _Stored:
     """Read the facts that the fork depends on; `at` is the wanted place, None the end of the last finished turn."""
-    prompt = await db.value(_PROMPT, session) or 0 if record.turn_open else 0
+    if record.turn is not None:
+        prompt = record.turn.prompt_at
+    else:
+        prompt = await db.value(_PROMPT, session) or 0 if record.turn_open else 0
     place = at if at is not None else prompt if record.turn_open else record.message_count
     bodies = await db.fetch(_MESSAGES, session, place - 1)
     messages = {position: _decoded(body, record) for position, body in bodies}
-    answer = None if place == record.message_count else await _last_answer(db, session, record, place)
+    answer = (
+        None
+        if place == record.message_count and not record.turn_open
+        else await _last_answer(db, session, record, place)
+    )
     newest = await db.fetch(_MOVE, session, place)
     if not newest:
         return _Stored(record, kept_from, messages, prompt, answer, (0, None), None)

@@ -22,6 +22,7 @@ TABLES: Final = (
     "compactions",
     "events",
     "inbox",
+    "calls",
     "creations",
     "attachments",
     "blobs",

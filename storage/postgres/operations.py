@@ -11,16 +11,17 @@ from typing import Any, Final
 from warren.base.errors import StoreError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
+from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import SessionRecord
 from warren.storage import operations as ops
 from warren.storage.postgres import attachments, audit, forking, inbox
 from warren.storage.postgres.commit import marks_of
-from warren.storage.postgres.driver import Connection, array, escaped
+from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.postgres.reading import record_of
 from warren.storage.refusals import leased, not_found, retired
-from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, SEQ_STRIDE, before, corrupt, number_in
+from warren.storage.rows import ARCHIVED, CALL, COLUMNS, DELETED, SEQ_STRIDE, before, continued, corrupt, number_in
 
 _CLAIMED: Final = f"""
     SELECT {COLUMNS}, key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}
@@ -35,6 +36,11 @@ _TAKE: Final = f"""
         last_seq = last_seq + CASE WHEN holder IS NULL AND updated_at > $3::int8 THEN 0 ELSE {SEQ_STRIDE} END
     WHERE key = $1::int8 RETURNING last_seq, epoch
 """
+_CALLS: Final = f"SELECT {CALL} FROM warren.calls WHERE session = $1::int8 ORDER BY place"
+_FORGET: Final = """
+    WITH settled AS (DELETE FROM warren.calls WHERE session = $1::int8)
+    UPDATE warren.sessions SET turn = NULL WHERE key = $1::int8
+"""
 _ANSWERED: Final = """
     DELETE FROM warren.requests WHERE session = (SELECT key FROM warren.sessions WHERE session_id = $1)
 """
@@ -44,8 +50,9 @@ _PUT_BACK: Final = """
 """
 # Raising the epoch fences a holder that counts as dead and wakes up later.
 _ARCHIVE: Final = f"""
-    WITH emptied AS (DELETE FROM warren.inbox WHERE session = $1::int8)
-    UPDATE warren.sessions SET state = {ARCHIVED},
+    WITH emptied AS (DELETE FROM warren.inbox WHERE session = $1::int8),
+        settled AS (DELETE FROM warren.calls WHERE session = $1::int8)
+    UPDATE warren.sessions SET state = {ARCHIVED}, turn = NULL,
         holder = CASE WHEN holder <> $2::int THEN NULL ELSE holder END,
         epoch = epoch + CASE WHEN holder <> $2::int THEN 1 ELSE 0 END,
         last_seq = last_seq + CASE WHEN holder <> $2::int THEN {SEQ_STRIDE} ELSE 0 END
@@ -63,11 +70,12 @@ _BURY: Final = f"""
         events AS (DELETE FROM warren.events WHERE session = $1::int8),
         inbox AS (DELETE FROM warren.inbox WHERE session = $1::int8),
         compactions AS (DELETE FROM warren.compactions WHERE session = $1::int8),
+        calls AS (DELETE FROM warren.calls WHERE session = $1::int8),
         requests AS (DELETE FROM warren.requests WHERE session = $1::int8),
         erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
     UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
         head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
-        messages_from = 0, events_after = 0
+        turn = NULL, messages_from = 0, events_after = 0
     WHERE key = $1::int8
 """
 # Texts of which no two are the same, so that the server does not compress them away.
@@ -101,10 +109,18 @@ async def claim(operation: ops.Claim, db: Connection, holder: Holder) -> ops.Cla
     # The row is locked: a number that is given to this session from now on is higher.
     inbox_to = await db.value(LAST)
     waiting, lost = await inbox.readable(db, session, session_id)
+    calls = tuple[KeptCall, ...]()
+    if (turn := columns[-1]) is not None:
+        kept = [(place, unescaped(call_id), *more) for place, call_id, *more in await db.fetch(_CALLS, session)]
+        record, calls, problems = continued(record, turn, kept)
+        if problems:
+            await db.fetch(_FORGET, session)
+        lost += problems
+    rest = waiting, inbox_to, lost, calls
     if owner == holder.key:
-        return ops.Claimed(record, ops.Lease(epoch), waiting, inbox_to, lost)
+        return ops.Claimed(record, ops.Lease(epoch), *rest)
     ((last_seq, epoch),) = await db.fetch(_TAKE, session, holder.key, before(operation.went_back_at))
-    return ops.Claimed(record.changed(last_seq=last_seq), ops.Lease(epoch), waiting, inbox_to, lost)
+    return ops.Claimed(record.changed(last_seq=last_seq), ops.Lease(epoch), *rest)
 
 
 async def release(operation: ops.Release, db: Connection, holder: Holder) -> None:

@@ -94,9 +94,20 @@ _SESSIONS_THAT_WAIT: Final = f"""
         SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
     )
     SELECT session_id FROM warren.sessions s
-    WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
+    WHERE state = {OPEN} AND key IN (
+            SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts
+            UNION SELECT key FROM warren.sessions WHERE turn IS NOT NULL)
         AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
     ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
+"""
+_OPEN_TURNS: Final = f"""
+    WITH living AS MATERIALIZED (
+        SELECT h.key FROM warren.holders h WHERE h.key = $2::int OR {alive("$2::int")}
+    )
+    SELECT tenant, count(*) FROM warren.sessions s
+    WHERE turn IS NOT NULL AND state = {OPEN} AND ($1::text IS NULL OR tenant = $1)
+        AND NOT EXISTS (SELECT FROM living WHERE living.key = s.holder)
+    GROUP BY tenant
 """
 _FROM: Final = f"SELECT body FROM warren.inbox WHERE session = {_KEY} AND id = $2"
 _TOLD: Final = f"""
@@ -276,6 +287,10 @@ async def _sessions_that_wait(at: Reading, _query: ask.WaitingSessions) -> list[
     return [unescaped(session_id) for (session_id,) in await at.db.fetch(_SESSIONS_THAT_WAIT, at.me.key)]
 
 
+async def _open_turns(at: Reading, query: ask.OpenTurns) -> dict[str, int]:
+    return dict(await at.db.fetch(_OPEN_TURNS, query.tenant, at.me.key))
+
+
 async def _was_told(at: Reading, query: ask.WasTold) -> bool:
     # The search begins at the newest message, because the input has mostly just come.
     session_id = escaped(query.session_id)
@@ -389,6 +404,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.LivingNodes: _nodes,
     ask.Holders: _held,
     ask.WaitingSessions: _sessions_that_wait,
+    ask.OpenTurns: _open_turns,
     ask.StoreNews: _news,
     ask.KnownTenants: ledger.tenants,
     ask.DueErasures: _erasures,

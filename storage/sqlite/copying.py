@@ -47,6 +47,7 @@ _ORDER: Final = {
     "blobs": ("key",),
     "attachments": ("session", "blob"),
     "audit": ("number",),
+    "calls": ("session", "place"),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {

@@ -37,7 +37,9 @@ _SET_ASIDE: Final = """
 _LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
 _SESSIONS_THAT_WAIT: Final = f"""
     SELECT {raw("session_id, holder")} FROM sessions
-    WHERE state = {OPEN} AND key IN (SELECT session FROM inbox WHERE outcome IS NULL AND starts)
+    WHERE state = {OPEN} AND key IN (
+        SELECT session FROM inbox WHERE outcome IS NULL AND starts
+        UNION SELECT key FROM sessions WHERE turn IS NOT NULL)
     ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
 """
 _KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
@@ -107,7 +109,7 @@ def last_number(db: apsw.Connection) -> int:
 
 
 def sessions_that_wait(at: Reading, _query: WaitingSessions) -> Rows[str]:
-    """Return the sessions with a waiting input that begins a turn and without another living process as holder."""
+    """Return the sessions with an open turn, or a waiting input that begins one, that no other living process has."""
     me = at.me
     rows: list[Any] = at.db.execute(_SESSIONS_THAT_WAIT).fetchall()
     alive = {owner for _, owner in rows if owner not in (None, me.key) and me.rival(at.db, owner) is not None}

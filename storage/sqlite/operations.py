@@ -15,6 +15,7 @@ from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.conversation.log_rows import LogItem, row_of
+from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow
 from warren.storage.operations import (
     Archive,
@@ -38,13 +39,14 @@ from warren.storage.rows import (
     OPEN,
     SEQ_STRIDE,
     before,
+    continued,
     corrupt,
     microseconds,
     number_in,
     record_to_row,
     row_to_record,
 )
-from warren.storage.sqlite import attachments, audit
+from warren.storage.sqlite import attachments, audit, open_turns
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
@@ -56,9 +58,9 @@ PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # Values are numbered by `COLUMNS`, as parameters or as columns.
 _SET: Final = """
     updated_at = {0}3, state = max(state, {0}4), model = {0}5, turns = {0}6, steps = {0}7, message_count = {0}8,
-    last_seq = {0}9, head = {0}10, title = coalesce(title, {0}12), details = {0}13
+    last_seq = {0}9, head = {0}10, title = coalesce(title, {0}12), details = {0}13, turn = {0}16
 """
-_FENCE: Final = f"state <> {DELETED} AND holder = {{0}}16 AND epoch = {{0}}17"
+_FENCE: Final = f"state <> {DELETED} AND holder = {{0}}17 AND epoch = {{0}}18"
 _SAVE: Final = f"""
     INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES ({PLACES},?,?,{NEXT_CHANGE})
     ON CONFLICT (session_id) DO UPDATE SET {_SET.format("?")}, change = {NEXT_CHANGE} WHERE {_FENCE.format("?")}
@@ -66,8 +68,8 @@ _SAVE: Final = f"""
 """
 # A session that lacks what the turn follows is left alone too, and one that is not there is not made.
 _SAVE_AFTER: Final = f"""
-    UPDATE sessions SET {_SET.format("column")}, change = column20 FROM (VALUES {{rows}})
-    WHERE session_id = column1 AND {_FENCE.format("column")} AND message_count = column18 AND last_seq = column19
+    UPDATE sessions SET {_SET.format("column")}, change = column21 FROM (VALUES {{rows}})
+    WHERE session_id = column1 AND {_FENCE.format("column")} AND message_count = column19 AND last_seq = column20
     RETURNING session_id, key, change
 """
 _LAST_CHANGE: Final = f"SELECT {NEXT_CHANGE} - 1"
@@ -98,11 +100,11 @@ _TAKE: Final = f"""
 ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
 # The epoch, as a release may come late: the same process may have taken the session anew.
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
-_ARCHIVE: Final = f"UPDATE sessions SET state = 1, change = {NEXT_CHANGE} WHERE key = ?"
+_ARCHIVE: Final = f"UPDATE sessions SET state = 1, turn = NULL, change = {NEXT_CHANGE} WHERE key = ?"
 _LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {NEXT_CHANGE} WHERE key = ? RETURNING change"
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
-        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
+        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, turn = NULL,
         messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
     WHERE key = ?
 """
@@ -132,6 +134,8 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
         if turn.record.options.peer is not None:
             db.execute(_NAME, (turn.record.options.peer.name, key))
         store_outcome(db, key, turn.inputs)
+        if turn.settles or turn.calls:
+            open_turns.set_calls(db, key, turn)
     execute_rows(db, _ADD_MESSAGES, 4, messages)
     execute_rows(db, _ADD_EVENTS, 6, events)
     return outcomes
@@ -146,7 +150,7 @@ def _save(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> dict[
             change += 1
             values += *record_to_row(turn.record), holder.key, turn.lease.epoch, *turn.base, change
     keys = {}
-    for session_id, key, changed in execute_rows(db, _SAVE_AFTER, 20, values):
+    for session_id, key, changed in execute_rows(db, _SAVE_AFTER, 21, values):
         keys[session_id] = key
         holder.wrote = key, changed
     return keys
@@ -200,12 +204,18 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Le
         raise corrupt(f"session {session_id}", exc, session_id) from exc
     lost = damaged(db, session_id)
     set_aside(db, lost)
-    inbox = tuple(waiting(db, session_id)), last_number(db), tuple(each.problem for each in lost)
+    problems, calls = tuple(each.problem for each in lost), tuple[KeptCall, ...]()
+    if (turn := columns[-1]) is not None:
+        record, calls, of_turn = continued(record, turn, open_turns.calls_of(db, key))
+        if of_turn:
+            open_turns.forget(db, key)
+        problems += of_turn
+    rest = tuple(waiting(db, session_id)), last_number(db), problems, calls
     if owner == holder.key:
-        return Claimed(record, Lease(epoch), *inbox)
+        return Claimed(record, Lease(epoch), *rest)
     db.execute(ANSWERED, (session_id,))
     last_seq, epoch = db.execute(_TAKE, (key, holder.key, before(operation.went_back_at))).get
-    return Claimed(record.changed(last_seq=last_seq), Lease(epoch), *inbox)
+    return Claimed(record.changed(last_seq=last_seq), Lease(epoch), *rest)
 
 
 def release(operation: Release, db: apsw.Connection, holder: Holder) -> None:
@@ -231,6 +241,7 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
         db.execute(END_LEASE, (key, holder.key))
         db.execute(_ARCHIVE, (key,))
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
+        open_turns.settle(db, key)
         audit.add(db, (operation.audit,))
 
 
@@ -256,6 +267,7 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     db.execute("DELETE FROM events WHERE session = ?", (key,))
     db.execute("DELETE FROM inbox WHERE session = ?", (key,))
     db.execute("DELETE FROM compactions WHERE session = ?", (key,))
+    open_turns.settle(db, key)
     attachments.drop(db, key)
     db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
     audit.add(db, (operation.audit,))

@@ -37,7 +37,7 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
-from warren.storage.sqlite import attachments, audit, handover, inbox, ledger
+from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.lease import Holder
@@ -309,6 +309,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.LivingNodes: lambda at, _: at.me.nodes(at.db),
     ask.Holders: _held,
     ask.WaitingSessions: inbox.sessions_that_wait,
+    ask.OpenTurns: open_turns.count,
     ask.StoreNews: handover.news,
     ask.KnownTenants: ledger.tenants,
     ask.DueErasures: _erasures,

@@ -12,9 +12,11 @@ import attrs
 from warren.base.errors import WarrenError
 from warren.calls.creation import Creation
 from warren.conversation import codec
-from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.budget import NOTHING_SPENT
+from warren.conversation.messages import AssistantMessage, TextBlock, ToolResult, ToolUseBlock, UserMessage
+from warren.conversation.open_turn import CallState, KeptCall, OpenTurn, TurnStart
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
-from warren.conversation.usage import Usage
+from warren.conversation.usage import NO_USAGE, Usage
 from warren.reports.ledger import Charge
 from warren.settings.config import StoreConfig
 from warren.storage.operations import Commit, Operation
@@ -60,6 +62,34 @@ def turn(session_id: str, number: int = 0, *, text: str = "hello", labels: Mappi
         EventRow(seq, seq, at, b'{"type":"turn_started","turn_number":0}') for seq in range(first, first + 3)
     )
     return Commit(record, messages, events, charges=charges_of("echo"))
+
+
+def step(session_id: str, number: int = 0, *, calls: tuple[KeptCall, ...] = (), **changes: Any) -> Commit:
+    """Return the first step of a session's turn `number`, which is open: a prompt, an answer with calls, three events.
+
+    It follows `turn` of the numbers before; `changes` are those of the open turn.
+    """
+    whole, uses = turn(session_id, number), tuple(ToolUseBlock(f"call-{at}", "look", {}) for at in range(3))
+    first, answer = whole.messages
+    before, at = 2 * number, whole.record.last_seq
+    opened_turn = OpenTurn(
+        began=NOW,
+        first_seq=at - EVENTS + 1,
+        kept_seq=at,
+        prompt_at=before,
+        start=TurnStart(before, number, NO_USAGE, NOTHING_SPENT),
+        calls=1,
+    )
+    record = whole.record.changed(turns=number, turn_open=True, turn=opened_turn.changed(**changes))
+    messages = first, attrs.evolve(answer, body=codec.encode(AssistantMessage(uses)))
+    return attrs.evolve(whole, record=record, messages=messages, calls=calls, settles=True, charges=())
+
+
+def kept(place: int, state: CallState = "begun", result: str | None = None) -> KeptCall:
+    """Return the state of one of the calls of `step`; a result makes it `done`."""
+    if result is not None:
+        return KeptCall(f"call-{place}", place, "done", ToolResult(f"call-{place}", result))
+    return KeptCall(f"call-{place}", place, state, until=NOW if state == "waiting" else None)
 
 
 def charges_of(model: str, cost: Decimal | None = Decimal("0.0001")) -> tuple[Charge, ...]:

@@ -12,7 +12,7 @@ import trio
 
 from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.files import blob, with_file
-from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
+from tests.storage.samples import NOW, entry, kept, moved, opened, step, turn, updated, written
 from tests.support.runtime import open_runtime, replay
 from warren.base.errors import StoreError, WarrenError
 from warren.conversation.events import StreamTruncated
@@ -38,16 +38,19 @@ FILE_OF_A: Final = blob()
 
 
 async def sample(path: Path) -> None:
-    """Store a session with a row in every table, one beside it that is never touched, and one that was deleted."""
+    """Store a session with a row in every table, one that is never touched, one that was deleted, one with a turn."""
     said = Input("i1", "queue", "wait", turn("a").record.created_at, "k1")
     async with opened(path) as store:
         ann = updated(turn("a", labels={"k": "v"}), peer=Peer("ann"))
-        await written(store, ann, turn("b", labels={"k": "v"}), turn("c"))
+        await written(
+            store, ann, turn("b", labels={"k": "v"}), turn("c"), step("d", calls=(kept(0), kept(1, result="x")))
+        )
         await written(store, *(updated(turn("a", number, labels={"k": "v"}), peer=Peer("ann")) for number in (1, 2)))
         await written(store, Attach("a", (FILE_OF_A,)))
         last = with_file(turn("a", 3, labels={"k": "v"}), FILE_OF_A)
         await written(store, updated(moved(last, entry(3, 3)), peer=Peer("ann")))
         await written(store, Enqueue("a", said, 9), Release("a", Lease(1)), Release("b", Lease(1)), Delete("c"))
+        await written(store, Release("d", Lease(1)))
     db = open_writer(StoreConfig(path / "store"))
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
     db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)))")
@@ -75,6 +78,7 @@ def damage(folder: Path, table: str, column: str, value: str) -> bool:
         "sqlite_sequence": "name = 'inbox'",
         "audit": "number = 2",
         "blobs": "key = 1",
+        "calls": "session = 4",
     }.get(table)
     where = where or ("true" if table in ("erasures", "cluster", "usage") else "session = 1")
     # One row: the middle one, so that there is something behind it.
@@ -102,7 +106,7 @@ async def outcome(work: Any) -> Any:
         return exc
 
 
-async def goes_on(folder: Path, shown: tuple[int, ...] = (2,)) -> set[str]:
+async def goes_on(folder: Path, shown: tuple[int, ...] = (3,)) -> set[str]:
     """Use the store as clients do; return the rows that lists have named as damaged. `shown` sessions are listed."""
     async with open_runtime(store=folder) as service:
         page = await service.list(include_archived=True)
@@ -187,7 +191,7 @@ async def one_damaged_value(folder: Path, table: str, column: str, kind: str, *,
     copy = folder.with_name(f"{folder.name}-fixed")
     shutil.copytree(folder, copy)
     # A session without a tenant is in no list: nobody can tell whose it is.
-    shown = (1, 2) if (table, column) == ("sessions", "tenant") else (2,)
+    shown = (2, 3) if (table, column) == ("sessions", "tenant") else (3,)
     named = await goes_on(folder, shown)
     assert not named or problems, (kind, named)
     mended = StoreConfig(copy, synchronous="NORMAL")

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tests.storage.memory.samples import entries
+from tests.storage.samples import kept, step
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
@@ -23,7 +24,15 @@ from warren.conversation.peers import Peer, PeerInfo
 from warren.settings.config import StoreConfig
 from warren.storage.memory import FileMemory
 from warren.storage.memory.file import FILE_NAME as MEMORY_FILE
-from warren.storage.queries import AttachmentBytes, LedgerSums, SessionList, StoredAttachment, TokensSince
+from warren.storage.operations import Claim, Claimed
+from warren.storage.queries import (
+    AttachmentBytes,
+    LedgerSums,
+    SessionList,
+    StoredAttachment,
+    TokensSince,
+    WaitingSessions,
+)
 from warren.storage.runner import inline_runner
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
@@ -282,6 +291,18 @@ async def test_tokens_stay(tmp_path: Path) -> None:
     begin = datetime(2026, 3, 1, tzinfo=UTC)
     assert await store.read(TokensSince("default", begin, "ci")) == 30
     assert (await store.read(LedgerSums("default", "model")))["echo"].turns == 2
+    await store.aclose()
+
+
+async def test_open_turns_stay(tmp_path: Path) -> None:
+    """One of version 13 has its state and its calls for the process that takes it up."""
+    shutil.copy(KEPT / "13.sqlite3", tmp_path / FILE_NAME)
+    store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
+    assert await store.read(WaitingSessions()) == ["open"]
+    (found,) = await store.write([Claim("open")])
+    assert isinstance(found, Claimed)
+    assert found.calls == (kept(0, result="it rains"), kept(1, "waiting"), kept(2))
+    assert found.record.turn == step("open", inputs=(3,), key="k", text="so far").record.turn
     await store.aclose()
 
 

@@ -69,7 +69,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         )
     labels = {**source.labels, **(wanted.labels or {})}
     _check_labels(labels, source.labels)
-    whole = at == source.message_count
+    whole = at == source.message_count and not source.turn_open
     text, data = source.last_assistant_text, source.last_structured_output
     if not whole:
         answer = original.last_answer(at)
@@ -92,6 +92,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         last_compaction_step=source.last_compaction_step if whole else step,
         last_input_tokens=source.last_input_tokens if whole else 0,
         turn_open=False,
+        turn=None,
         archived=False,
         options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
@@ -124,14 +125,19 @@ def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: 
 def _cut(original: Original, at: int | None) -> int:
     """Return the number of messages to take. Every tool call must keep its results. Raises InvalidParamsError."""
     record = original.record
-    # A compaction has stored the beginning of an unfinished turn, whose messages begin with the newest prompt.
-    end = original.newest_prompt() if record.turn_open else record.message_count
-    at = end if at is None else at
+    if record.turn is not None:  # its messages are whole as far as they are stored
+        kept, end = "that are stored", record.message_count
+        at = record.turn.prompt_at if at is None else at
+    else:
+        # A compaction has stored the beginning of an unfinished turn, whose messages begin with the newest prompt.
+        kept, end = "of finished turns", original.newest_prompt() if record.turn_open else record.message_count
+        at = end if at is None else at
     if not 0 <= at <= end:
-        raise _bad(f"must be from 0 to {end}, the messages of finished turns")
+        raise _bad(f"must be from 0 to {end}, the messages {kept}")
     last = original.message(at - 1) if at else None
     if isinstance(last, AssistantMessage) and last.tool_calls:
-        raise _bad(f"{at} is between a tool call and its results; the nearest places are {at - 1} and {at + 1}")
+        nearest = f"the nearest places are {at - 1} and {at + 1}" if at < end else f"the nearest place is {at - 1}"
+        raise _bad(f"{at} is between a tool call and its results; {nearest}")
     return at
 
 

@@ -47,6 +47,10 @@ COMPACTED = """
     INSERT INTO warren.compactions (session, step, created_at, head, messages_before, messages_after, summary,
         summary_tokens) SELECT key, 1, 0, 1, 2, 1, session_id, 1 FROM warren.sessions
 """
+CALLED = """
+    INSERT INTO warren.calls (session, place, call_id, state, body)
+    SELECT key, 0, session_id, 'begun', '{}' FROM warren.sessions
+"""
 HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) VALUES ('x', 1, now(), now())"
 # How a row of each table tells whose it is: the text contains the tenant.
 WHOSE = {
@@ -58,6 +62,7 @@ WHOSE = {
     "memory_entries": "content",
     "messages": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "events": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
+    "calls": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "inbox": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "compactions": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "attachments": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
@@ -78,6 +83,7 @@ async def fill(url: str) -> None:
         await memory.index(entries([f"door of {tenant}"], session=f"of {tenant}"), tenant=tenant)
     await memory.aclose()
     server().run(name_in(url), COMPACTED)
+    server().run(name_in(url), CALLED)
     server().run(name_in(url), HOLDER)
 
 

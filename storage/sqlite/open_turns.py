@@ -1,0 +1,62 @@
+"""Open turns with SQL: the states of their tool calls, and how many of them no process has."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import apsw
+
+from warren.storage.operations import Commit
+from warren.storage.queries import OpenTurns
+from warren.storage.rows import CALL, OPEN, call_to_row, shown
+from warren.storage.sqlite.bulk import execute_rows
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.reading import Reading
+
+_SETTLE: Final = "DELETE FROM calls WHERE session = ?"
+_SET: Final = f"""
+    INSERT INTO calls (session, {CALL}) VALUES {{rows}}
+    ON CONFLICT (session, place) DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body
+"""
+_CALLS: Final = f"SELECT {raw(CALL)} FROM calls WHERE session = ? ORDER BY place"
+_FORGET: Final = "UPDATE sessions SET turn = NULL WHERE key = ?"
+_OPEN: Final = f"""
+    SELECT {raw("tenant, holder")}, count(*) FROM sessions
+    WHERE turn IS NOT NULL AND state = {OPEN} AND (?1 IS NULL OR tenant = ?1) GROUP BY tenant, holder
+"""
+
+
+def set_calls(db: apsw.Connection, session: int, commit: Commit) -> None:
+    """Store the states of tool calls, beside the others or in their place."""
+    if commit.settles:
+        settle(db, session)
+    execute_rows(db, _SET, 5, [value for call in commit.calls for value in (session, *call_to_row(call))])
+
+
+def settle(db: apsw.Connection, session: int) -> None:
+    """Remove the states of all tool calls of a session."""
+    db.execute(_SETTLE, (session,))
+
+
+def forget(db: apsw.Connection, session: int) -> None:
+    """Remove an open turn that nobody can go on with."""
+    db.execute(_FORGET, (session,))
+    settle(db, session)
+
+
+def calls_of(db: apsw.Connection, session: int) -> list[Any]:
+    """Return the rows of `CALL` of a session, in the order of the answer."""
+    return db.execute(_CALLS, (session,)).fetchall()
+
+
+def count(at: Reading, query: OpenTurns) -> Mapping[str, int]:
+    """Return how many open turns no living process has, by tenant."""
+    rows: list[Any] = at.db.execute(_OPEN, (query.tenant,)).fetchall()
+    owners = {owner for _, owner, _ in rows}
+    held = {each for each in owners if each == at.me.key or (each is not None and at.me.rival(at.db, each) is not None)}
+    found = Counter[str]()
+    for tenant, owner, number in rows:
+        if owner is None or owner not in held:
+            found[shown(tenant)] += number
+    return found
