@@ -26,6 +26,7 @@ READ_HERE: Final = (
         "client",
         "console",
         "containers",
+        "durable-turns",
         "embedding",
         "errors",
         "glossary",
