@@ -53,6 +53,7 @@ NUMBERS: Final[Mapping[ErrorCode, Mapping[str, int | None]]] = {
 RESULTS: Final[Mapping[str, type]] = {
     "session/create": TurnResult,
     "turn/start": TurnResult,
+    "turn/wait": TurnResult,
     "turn/interrupt": Interrupted,
     "session/read": SessionView,
     "session/resume": SessionView,

@@ -43,6 +43,7 @@ NAMES: Final = {
     "session/subscribe": "subscribe",
     "session/watch": "watch",
     "turn/start": "start_turn",
+    "turn/wait": "wait_turn",
     "turn/interrupt": "interrupt",
     "tool/approve": "approve_tool",
     "peer/send": "send_message",

@@ -65,6 +65,7 @@ from warren.calls.turns import (
     PeersRequest,
     SessionCall,
     TurnCall,
+    WaitRequest,
     WithdrawRequest,
 )
 from warren.conversation.attachments import Attachment, AttachmentContent
@@ -504,6 +505,19 @@ async def _label(service: FakeService, call: LabelRequest) -> SessionView:
     return session.view()
 
 
+async def _wait(service: FakeService, call: WaitRequest) -> TurnResult:
+    turn = service.session(call.session_id).turn
+    if turn is None:
+        raise SessionNotRunningError("the session runs no turn, and none waits", session_id=call.session_id)
+    await turn.ended.wait()
+    match turn.result:  # an outcome can be unwrapped once, which the turn's caller does
+        case outcome.Value(value=TurnResult() as result):
+            return result
+        case outcome.Error(error=error):
+            raise error
+    raise AssertionError("the turn has ended")
+
+
 async def _interrupt(service: FakeService, call: InterruptRequest) -> None:
     session = service.session(call.session_id)
     if service.compacting is not None:
@@ -583,6 +597,7 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     TurnCall: _start,
     CompactRequest: _compact,
     LabelRequest: _label,
+    WaitRequest: _wait,
     InterruptRequest: _interrupt,
     ArchiveRequest: _archive,
     DeleteRequest: _delete,

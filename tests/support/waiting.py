@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from tests.support.crashing import actor_of
 from warren.actors.calls.service import Service
 from warren.calls.facade import SessionService
 
@@ -32,6 +33,12 @@ async def inbox_has(service: SessionService, session_id: str, count: int) -> Non
     assert isinstance(service, Service)
     while not (len(await service.inputs(session_id)) == count == _known(service, session_id)):  # noqa: ASYNC110 - an inbox has no event
         await trio.sleep(0.001)
+
+
+async def turn_awaited(service: SessionService, session_id: str) -> None:
+    """Return once somebody waits for the end of a session's turn."""
+    assert isinstance(service, Service)
+    await until(lambda: (actor := actor_of(service, session_id)) is not None and actor.conversation.inbox.awaiting)
 
 
 def _known(service: Service, session_id: str) -> int:

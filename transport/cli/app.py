@@ -73,6 +73,7 @@ COMMANDS: Final = {
     "store": ("store.versions:store", "Create a store, and bring it up to the version of this program."),
     "token": ("tokens:token", "Make and revoke the tokens by which servers know their clients."),
     "usage": ("usage:usage", "Show the tokens and the cost of models."),
+    "wait": ("turns.commands:wait", "Wait for the end of a session's turn, and print its answer."),
 }
 """Each command with its module, and its line in the list of all; a command is imported when it runs."""
 

@@ -26,7 +26,7 @@ from warren.calls.base import Call, made
 from warren.calls.facade import Health
 from warren.calls.reading import SubscribeRequest
 from warren.calls.streams import EventReader
-from warren.calls.turns import ContextRequest, SessionCall, TurnCall
+from warren.calls.turns import ContextRequest, SessionCall, TurnCall, WaitRequest
 from warren.conversation.events import Envelope, SessionMoved
 from warren.conversation.views import SessionPage, TurnResult
 from warren.models.tools import Tool
@@ -99,7 +99,8 @@ class Placed(NodeSessions, NodeService):
             sent = attrs.evolve(cast("Any", call), idempotency_key=new_key())  # taken once, whoever gets it
         try:
             stored = facts.at == "session or store"
-            return await self._at(session_id, lambda node: self._run(node, sent), begins=facts.begins, stored=stored)
+            begins = facts.begins or isinstance(call, WaitRequest)  # the turn that it waits for begins where it waits
+            return await self._at(session_id, lambda node: self._run(node, sent), begins=begins, stored=stored)
         except WarrenError as exc:
             if sent is not call:
                 exc.forget_key()

@@ -62,6 +62,14 @@ _TABLE: Final = (
         open_world=True,
     ),
     McpTool(
+        "warren_wait",
+        _method_of(turns.WaitRequest),
+        "Wait for a turn",
+        "Wait until the turn that a session runs, or the next one if prompts wait, has ended. Returns its answer, as "
+        "warren_resume does. For a turn whose own call was lost.",
+        read_only=True,
+    ),
+    McpTool(
         "warren_interrupt",
         _method_of(turns.InterruptRequest),
         "Interrupt a turn",

@@ -43,6 +43,7 @@ ROUTES: Final = (
     RestRoute("DELETE", SESSION, METHODS["session/delete"]),
     RestRoute("PATCH", SESSION, METHODS["session/label"], operation="session_update"),
     RestRoute("POST", f"{SESSION}/messages", METHODS["turn/start"]),
+    RestRoute("GET", f"{SESSION}/turn", METHODS["turn/wait"]),
     RestRoute("POST", f"{SESSION}/interrupt", METHODS["turn/interrupt"]),
     RestRoute("POST", f"{SESSION}/archive", METHODS["session/archive"]),
     RestRoute("POST", f"{SESSION}/compact", METHODS["session/compact"]),

@@ -10,7 +10,7 @@ from warren.actors.calls.local import Local
 from warren.actors.events.eventlog import Beginning, Telling, utc_now
 from warren.actors.limits.limiter import FOR_TURN
 from warren.actors.limits.tenancy import Acceptance
-from warren.actors.protocol import Compact, Decide, Interrupt, StartTurn
+from warren.actors.protocol import AwaitTurn, Compact, Decide, Interrupt, StartTurn
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
@@ -26,6 +26,7 @@ from warren.calls.turns import (
     PeersRequest,
     SessionCall,
     TurnCall,
+    WaitRequest,
     WithdrawRequest,
 )
 from warren.conversation.attachments import Attachment, Blob
@@ -158,6 +159,11 @@ def no_compaction() -> CompactionDisabledError:
     return CompactionDisabledError("session compaction is disabled: the runtime was started without it")
 
 
+async def wait(local: Local, call: WaitRequest) -> TurnResult:
+    """Wait for the end of the running turn, or of the next one."""
+    return await local.supervisor.mailbox(call.session_id).ask(AwaitTurn())
+
+
 async def interrupt(local: Local, call: InterruptRequest) -> None:
     """End the running turn of a session."""
     session_id = call.session_id
@@ -220,6 +226,7 @@ async def peers(local: Local, call: PeersRequest) -> tuple[PeerInfo, ...]:
 HANDLERS: Final[dict[type, Any]] = {
     TurnCall: start,
     CompactRequest: compact,
+    WaitRequest: wait,
     InterruptRequest: interrupt,
     ApproveRequest: approve,
     ContextRequest: inject,

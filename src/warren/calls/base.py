@@ -45,7 +45,7 @@ class Facts:
         urgent: whether it is accepted when too many other calls are unanswered.
         bulky: whether the result may be large. A connection runs few such calls at once, and none while its client has
             much to read.
-        costly: whether it costs much and is in vain without its client: it ends if the client leaves.
+        costly: whether it costs much, or waits long, and is in vain without its client: it ends if the client leaves.
         audited: the action that the audit has of a refused call; None if it has none.
         needs: the capability that it needs, at least for sessions that are not in memory.
         wraps: the class of the answer on the wire, whose one member is the result; None if the result is the answer.

@@ -381,6 +381,20 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
+    @keywords_of(turns.WaitRequest)
+    async def wait_turn(self, call: turns.WaitRequest) -> TurnResult:
+        """Wait for the end of a session's turn, whoever started it, and return its result.
+
+        It is for a caller that has lost its connection to a turn without a key. If no turn runs and inputs wait, the
+        end is that of the next turn. If the caller gives up waiting, the turn runs on.
+
+        Raises:
+            SessionNotRunningError: if no turn runs, and none waits. If one has just ended, `read` shows its answer.
+            WarrenError: the error that the turn ended with, and the errors of `start_turn`. A `retryable` one is no end
+                of the turn: wait again.
+        """
+        return await self.perform(call)
+
     @keywords_of(turns.InterruptRequest)
     async def interrupt(self, call: turns.InterruptRequest) -> None:
         """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").

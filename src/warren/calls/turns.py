@@ -155,6 +155,21 @@ class InterruptRequest(SessionRef, Call[None]):
 
 
 @frozen
+class WaitRequest(SessionRef, Call[TurnResult]):
+    """A turn to wait for."""
+
+    facts: ClassVar[Facts] = Facts(
+        name="turn/wait",
+        doc="Wait for the end of the running turn, or of the next one if inputs wait; the answer is that turn's.",
+        scope="session:read",
+        at="session",
+        finds=True,
+        repeatable=True,
+        costly=True,
+    )
+
+
+@frozen
 class ApproveRequest(SessionRef, Call[None]):
     """The answer to a tool call that waits for approval.
 

@@ -14,21 +14,13 @@ from tests.support.compacting import Model, compacting, summarise, talk
 from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, GatedModel, stuck
-from tests.support.runtime import new_session, open_runtime, supervisor_of
-from warren.actors.calls.service import Service
-from warren.actors.protocol import AwaitTurn
+from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import AgentError, SessionNotFoundError, SessionNotRunningError, StoreError
-from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest
 from warren.storage.operations import Commit
 
 pytestmark = pytest.mark.virtual_time
 FULL = apsw.FullError("the disk is full")
-
-
-async def wait_turn(service: Service, session_id: str) -> TurnResult:
-    """Wait for the end of a session's turn."""
-    return await supervisor_of(service).mailbox(session_id).ask(AwaitTurn())
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -38,8 +30,8 @@ async def test_the_end_of_the_running_turn(tmp_path: Path, stored: bool) -> None
         session_id = await new_session(service)
         started = ask(nursery, service.start_turn, session_id, "first")
         await trio.sleep(1)
-        others = [ask(nursery, wait_turn, service, session_id) for _ in range(2)]
-        result = await wait_turn(service, session_id)
+        others = [ask(nursery, service.wait_turn, session_id) for _ in range(2)]
+        result = await service.wait_turn(session_id)
         assert (await service.start_turn(session_id, "second")).text == "re: second"
         assert result == await started.value() == await others[0].value() == await others[1].value()
 
@@ -53,7 +45,7 @@ async def test_a_turn_that_is_only_admitted(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             started = ask(nursery, service.start_turn, session_id, "first")
             await trio.testing.wait_all_tasks_blocked()
-            assert await wait_turn(service, session_id) == await started.value()
+            assert await service.wait_turn(session_id) == await started.value()
 
 
 async def test_the_error_of_the_running_turn(tmp_path: Path) -> None:
@@ -62,7 +54,7 @@ async def test_the_error_of_the_running_turn(tmp_path: Path) -> None:
         session_id = await new_session(service)
         started = ask(nursery, service.start_turn, session_id, "first")
         await trio.sleep(1)
-        waits = ask(nursery, wait_turn, service, session_id)
+        waits = ask(nursery, service.wait_turn, session_id)
         await trio.testing.wait_all_tasks_blocked()
         await service.interrupt(session_id)
         own, other = await started.failure(AgentError), await waits.failure(AgentError)
@@ -82,7 +74,7 @@ async def test_the_turn_of_an_input_that_waits(tmp_path: Path) -> None:
             await trio.sleep(1)
             process.cancel()
     async with open_runtime(Slow(), store=tmp_path) as service:
-        assert (await wait_turn(service, session_id)).text == "re: second"
+        assert (await service.wait_turn(session_id)).text == "re: second"
 
 
 async def test_nothing_to_wait_for(tmp_path: Path) -> None:
@@ -91,16 +83,16 @@ async def test_nothing_to_wait_for(tmp_path: Path) -> None:
         session_id = await new_session(service)
         for _ in range(2):
             with trio.fail_after(1), pytest.raises(SessionNotRunningError, match="runs no turn, and none waits"):
-                await wait_turn(service, session_id)
+                await service.wait_turn(session_id)
             await trio.sleep(10)
             assert actor_of(service, session_id) is None
         await service.inject_context(session_id, "it rains")
         with trio.fail_after(1), pytest.raises(SessionNotRunningError):  # context begins no turn
-            await wait_turn(service, session_id)
+            await service.wait_turn(session_id)
         await service.archive(session_id)
         for gone in (session_id, "01a20000-0000-7000-8000-000000000000"):
             with trio.fail_after(1), pytest.raises(SessionNotFoundError):
-                await wait_turn(service, gone)
+                await service.wait_turn(gone)
 
 
 async def test_a_compaction_is_no_turn(tmp_path: Path) -> None:
@@ -116,7 +108,7 @@ async def test_a_compaction_is_no_turn(tmp_path: Path) -> None:
         await talk(service, session_id, 3)
         compaction = ask(nursery, service.compact, session_id)
         await trio.sleep(1)
-        waits = ask(nursery, wait_turn, service, session_id)
+        waits = ask(nursery, service.wait_turn, session_id)
         await trio.testing.wait_all_tasks_blocked()
         assert not waits.ended.is_set()
         gate.set()
@@ -135,7 +127,7 @@ async def test_an_input_that_is_withdrawn(tmp_path: Path) -> None:
         await trio.sleep(1)
         queued = ask(nursery, service.start_turn, session_id, "first", mode="queue")
         await trio.sleep(1)
-        waits = ask(nursery, wait_turn, service, session_id)
+        waits = ask(nursery, service.wait_turn, session_id)
         await trio.sleep(1)
         assert not waits.ended.is_set()
         (input_,) = await service.inputs(session_id)
@@ -153,10 +145,10 @@ async def test_a_wait_tries_a_paused_inbox_again(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             await service.start_turn(session_id, "first", mode="queue", idempotency_key="1")
         with trio.fail_after(15), pytest.raises(StoreError):
-            await wait_turn(service, session_id)
+            await service.wait_turn(session_id)
         faults.refuse = None
         with trio.fail_after(15):
-            assert (await wait_turn(service, session_id)).text == "re: first"
+            assert (await service.wait_turn(session_id)).text == "re: first"
 
 
 async def test_giving_up_leaves_the_turn_alone(tmp_path: Path) -> None:
@@ -167,7 +159,7 @@ async def test_giving_up_leaves_the_turn_alone(tmp_path: Path) -> None:
         await trio.sleep(1)
         for _ in range(20):
             with trio.move_on_after(0.1):
-                await wait_turn(service, session_id)
+                await service.wait_turn(session_id)
         actor = actor_of(service, session_id)
         assert actor is not None
         assert len(actor.conversation.inbox.awaiting) == 1
@@ -180,7 +172,7 @@ async def test_a_runtime_that_ends(tmp_path: Path) -> None:
         session_id = await new_session(service)
         ask(nursery, service.start_turn, session_id, "first")
         await trio.sleep(1)
-        waits = ask(nursery, wait_turn, service, session_id)
+        waits = ask(nursery, service.wait_turn, session_id)
         await trio.testing.wait_all_tasks_blocked()
         await service.stop()
         assert (await waits.failure(AgentError)).cause == "shutting_down"

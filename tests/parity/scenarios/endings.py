@@ -12,6 +12,7 @@ from tests.parity.surface import OPTIONS, TURN
 from tests.parity.world import Setting
 from tests.support.asking import ask
 from tests.support.crashing import crash
+from tests.support.waiting import turn_awaited
 from warren.base.errors import AgentError, ErrorCode
 from warren.conversation.budget import Budget
 from warren.conversation.events import TERMINAL, RunStarted
@@ -58,6 +59,30 @@ async def nothing_to_interrupt(stage: Stage) -> None:
     refused = await stage.one.call("turn/interrupt", session_id=session_id)
     stage.refused(refused, ErrorCode.SESSION_NOT_RUNNING, session_id=session_id)
     stage.well(await _go(stage, session_id), text="hello there")
+
+
+@scenario("turn/wait", codes=[ErrorCode.SESSION_NOT_RUNNING], where="inside")
+async def nothing_to_wait_for(stage: Stage) -> None:
+    """Without a turn that runs or waits there is a code for it, and the next turn does not feel it."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    with trio.fail_after(5):
+        refused = await stage.one.call("turn/wait", session_id=session_id)
+    stage.refused(refused, ErrorCode.SESSION_NOT_RUNNING, session_id=session_id)
+    stage.well(await _go(stage, session_id), text="hello there")
+
+
+@scenario(TURN, "turn/wait", codes=[ErrorCode.AGENT_ERROR], clients=2, where="inside", setting=HELLO_THEN_SLOW)
+async def waited_for_to_its_error(stage: Stage) -> None:
+    """Whoever waits for a turn that fails gets its error."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    async with trio.open_nursery() as nursery:
+        slow = ask(nursery, _go, stage, session_id)
+        await stage.one.begun()
+        waits = ask(nursery, partial(stage.other.call, "turn/wait", session_id=session_id))
+        await turn_awaited(stage.world.service, session_id)
+        await stage.world.service.interrupt(session_id)
+        stage.refused(await waits.value(), ErrorCode.AGENT_ERROR, cause="cancelled", session_id=session_id)
+        stage.refused(await slow.value(), ErrorCode.AGENT_ERROR, cause="cancelled", session_id=session_id)
 
 
 @scenario(TURN, codes=[ErrorCode.SESSION_BUSY], clients=2, where="inside", setting=HELLO_THEN_SLOW)

@@ -1,5 +1,6 @@
 """Inputs to a session while it runs a turn, on every surface that lets a prompt wait."""
 
+from functools import partial
 from typing import Final
 
 import trio
@@ -10,7 +11,7 @@ from tests.parity.stage import Stage, scenario
 from tests.parity.surface import CREATE, MODES, TURN
 from tests.parity.world import Setting, until_event
 from tests.support.asking import ask
-from tests.support.waiting import inbox_has
+from tests.support.waiting import inbox_has, turn_awaited
 from warren.base.errors import ErrorCode
 from warren.conversation.events import InputTaken, ToolExecutionStarted
 from warren.conversation.messages import ContextMessage, UserMessage
@@ -56,6 +57,20 @@ async def queued_turn(stage: Stage) -> None:
     assert queued.kinds[-len(PLAIN) :] == list(PLAIN)
     assert await _said(stage, session_id) == ["first", "second"]
     stage.well(await stage.one.call("session/inputs", session_id=session_id), "session/inputs", waiting=[])
+
+
+@scenario(CREATE, TURN, "turn/wait", clients=2, where="inside", setting=HELD)
+async def awaited_turn(stage: Stage) -> None:
+    """A client that did not start a turn waits for its end, and gets the result that its caller gets."""
+    session_id = await _held(stage)
+    async with trio.open_nursery() as nursery:
+        first = ask(nursery, _first, stage, session_id)
+        await until_event(stage.world, session_id, ToolExecutionStarted)
+        waits = ask(nursery, partial(stage.other.call, "turn/wait", session_id=session_id))
+        await turn_awaited(stage.world.service, session_id)
+        stage.world.go.set()
+        ended = stage.well(await first.value(), text="done", steps=2)
+        assert (await waits.value()).data == ended.data
 
 
 @scenario(CREATE, TURN, MODES, clients=2, where="inside", setting=HELD)

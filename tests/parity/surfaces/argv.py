@@ -14,6 +14,7 @@ from warren.transport.cli.settings.options import COMPACTION_FLAGS
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     CREATE: ("run",),
     TURN: ("resume",),
+    "turn/wait": ("wait",),
     "session/read": ("sessions", "show"),
     "session/history": ("sessions", "show"),
     "session/context": ("sessions", "context"),
@@ -33,7 +34,7 @@ NEEDED: Final[Mapping[str, set[str]]] = {
     )
     for operation in COMMANDS
 } | {TURN: {"session_id", "prompt"}}
-RUN_A_MODEL: Final = (CREATE, TURN, "session/compact")
+RUN_A_MODEL: Final = (CREATE, TURN, "turn/wait", "session/compact")
 FLAGS: Final[Mapping[str, str]] = {
     "model": "--model",
     "provider": "--provider",

@@ -31,6 +31,7 @@ from warren.transport.mcp.tools import TOOLS
 NAMES: Final[Mapping[str, str]] = {
     CREATE: "warren_run",
     TURN: "warren_resume",
+    "turn/wait": "warren_wait",
     "turn/interrupt": "warren_interrupt",
     "session/list": "warren_sessions",
     "session/read": "warren_read",

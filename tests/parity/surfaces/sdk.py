@@ -50,6 +50,7 @@ from warren.transport.rpc.params import NoParams
 METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[Any]]]]] = {
     CREATE: lambda service: service.create_session,
     TURN: lambda service: service.start_turn,
+    "turn/wait": lambda service: service.wait_turn,
     "turn/interrupt": lambda service: service.interrupt,
     "session/read": lambda service: service.read,
     "session/list": lambda service: service.list,

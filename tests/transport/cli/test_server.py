@@ -30,6 +30,7 @@ CONVERSATION: Final[Sequence[tuple[tuple[str, ...], bytes]]] = (
     (("resume", "last", "--max-steps", "1", "-"), b"from a pipe"),
     (("chat", "--resume", "last"), b"one\n/session\n/compact\ntwo\n"),
     (("compact", "last"), b""),
+    (("wait", "last"), b""),
     (("sessions", "inject", "last", "It is noon.", "--source", "clock"), b""),
     (("sessions", "inputs", "last"), b""),
     (("sessions", "label", "last", "mood=calm", "--title", "Second"), b""),

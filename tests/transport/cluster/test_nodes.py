@@ -6,11 +6,13 @@ import attrs
 import pytest
 import trio
 
+from tests.support.asking import ask
 from tests.support.models import Puppet
 from tests.support.runtime import open_runtime
+from tests.support.waiting import turn_awaited
 from tests.transport.cluster.nodes import Home, node, shared_store
 from tests.transport.http.tokens import SCOPES, listed
-from warren.base.errors import InvalidParamsError, PermissionDeniedError
+from warren.base.errors import InvalidParamsError, PermissionDeniedError, SessionNotRunningError
 from warren.base.principals import LOCAL
 from warren.client import connect
 
@@ -67,6 +69,29 @@ async def test_a_node_that_is_drained_through_another_loses_nothing(home: Home, 
             noted = [(each.who, each.outcome, each.details) for each in (await client.audit(action="drain")).entries]
             assert noted == [("plain", "refused", {"node": "anna"}), ("ci", "done", {"node": "anna"})]
             assert (await in_acme.audit(action="drain")).entries == ()
+
+
+async def test_a_turn_is_waited_for_through_any_node(tmp_path: Path) -> None:
+    """A client of another node gets the result of a turn, and its node claims nothing."""
+    puppet = Puppet()
+    with shared_store("files", tmp_path) as store:
+        async with (
+            node(store, "anna", puppet=puppet) as anna,
+            node(store, "berta", puppet=puppet) as berta,
+            connect(anna.url) as at_anna,
+            connect(berta.url) as at_berta,
+            trio.open_nursery() as nursery,
+        ):
+            session_id = (await at_anna.create_session(None, model="puppet")).session_id
+            started = ask(nursery, at_anna.start_turn, session_id, "one")
+            await puppet.reached(1)
+            waits = ask(nursery, at_berta.wait_turn, session_id)
+            await turn_awaited(anna.service, session_id)
+            puppet.say("an answer", None)
+            assert await waits.value() == await started.value()
+            assert await berta.holder(session_id) == "anna"
+            with pytest.raises(SessionNotRunningError):
+                await at_berta.wait_turn(session_id)
 
 
 async def test_a_process_alone_lists_itself(tmp_path: Path) -> None:

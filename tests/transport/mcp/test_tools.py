@@ -63,8 +63,8 @@ async def test_every_tool_is_listed_with_its_schemas(era: str) -> None:
         assert found.description
         assert found.annotations is not None
     harmless = {found.name for found in listed if found.annotations and found.annotations.read_only_hint}
-    reading = {"warren_inputs", "warren_sessions", "warren_read", "warren_history", "warren_memory_search"}
-    assert harmless == reading
+    reading = {"wait", "inputs", "sessions", "read", "history", "memory_search"}
+    assert harmless == {f"warren_{name}" for name in reading}
 
 
 async def test_an_error_fits_the_schema_of_every_result() -> None:

@@ -205,8 +205,8 @@ async def test_each_route_calls_the_method_it_names() -> None:
                 assert problem(response)[1] == "SESSION_NOT_FOUND" if response.is_error else response.json(), row
         called = {name for name, _ in service.calls}
         needing_nothing = {"fork", "label", "inputs", "withdraw", "peers", "context", "audit", "attachment"}
-        reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history", "drain_node"}
-        assert called == reached | needing_nothing | {"tenants", "usage", "nodes", "check_store"}
+        reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history", "wait_turn"}
+        assert called == reached | needing_nothing | {"tenants", "usage", "nodes", "drain_node", "check_store"}
 
 
 async def test_what_cannot_be_done_is_no_failure_of_the_server() -> None:

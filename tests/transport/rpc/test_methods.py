@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.asking import ask
-from tests.support.fake_service import ENTRY, FakeService, hit, until_interrupted
+from tests.support.fake_service import ENTRY, FakeService, FakeTurn, hit, until_interrupted
 from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.calls.reading import WatchRequest
 from warren.conversation import codec
@@ -96,6 +96,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/watch",
         "session/unwatch",
         "turn/start",
+        "turn/wait",
         "turn/interrupt",
         "tool/approve",
         "peer/send",
@@ -304,7 +305,8 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
     takes = {field.name for field in attrs.fields(method.params)}
     params = codec.from_data(method.decoded, given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
     service = FakeService(hits=[])
-    async with running_turn(service, "s1") if name == "turn/interrupt" else nullcontext():
+    turns = {"turn/interrupt": running_turn, "turn/wait": turn_that_ends}
+    async with turns[name](service, "s1") if name in turns else nullcontext():
         assert type(await method.handler(Host(service), FakeCaller(), params)) is method.result
 
 
@@ -317,6 +319,36 @@ async def running_turn(service: FakeService, session_id: str) -> AsyncIterator[N
         await wait_all_tasks_blocked()
         yield
         assert (await turn.failure(AgentError)).cause == "cancelled"
+
+
+@asynccontextmanager
+async def turn_that_ends(service: FakeService, session_id: str) -> AsyncIterator[None]:
+    """Run a turn for a body, which ends once the body waits."""
+    may_end = trio.Event()
+
+    async def answer(_turn: FakeTurn) -> None:
+        await may_end.wait()
+
+    async def let_end() -> None:
+        await wait_all_tasks_blocked()
+        may_end.set()
+
+    service.behaviour = answer
+    async with trio.open_nursery() as nursery:
+        ask(nursery, service.start_turn, session_id, "go")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(let_end)
+        yield
+
+
+async def test_a_wait_gets_the_result_of_the_turn() -> None:
+    """The reply is that of the call that began the turn; it comes without events."""
+    service, caller = FakeService(), FakeCaller()
+    async with turn_that_ends(service, "s1"):
+        ended = await call("turn/wait", service, caller, session_id="s1")
+    assert isinstance(ended, dict)
+    assert ended["text"] == "go"
+    assert caller.calls == []
 
 
 async def test_an_interrupt_ends_the_turn() -> None:

@@ -11,10 +11,12 @@ from warren.calls.facade import SessionService
 from warren.calls.turns import CompactRequest
 from warren.conversation.event_text import shorten
 from warren.conversation.messages import UserMessage
+from warren.conversation.views import TurnResult
 from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.ids import LAST
 from warren.transport.cli.process.exits import NOT_WHOLE
 from warren.transport.cli.runtime import at_session, execute, open_service
+from warren.transport.cli.settings.kinds import kind_options
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import (
     Options,
@@ -26,6 +28,7 @@ from warren.transport.cli.settings.options import (
     session_options,
     turn_options,
 )
+from warren.transport.cli.settings.tool_options import tool_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal.streams import Streams, read_prompt
@@ -92,6 +95,33 @@ def resume(session: str, prompt: str | None, options: Options) -> int:
             await warn_of_failed(service, session_id)
         begin = taking.next_turn(service, options, session_id, text)
         return await _only_turn(service, begin, taking.screen_of(options, service), options)
+
+    return at_session(options, session, work)
+
+
+@command("warren wait last", "warren wait 4f9c --server ws://127.0.0.1:8420 --output json", note=ID_HELP)
+@click.argument("session", metavar="ID", type=text_of)
+@tool_options
+@kind_options
+@compaction_options
+@memory_options
+@reached_options
+def wait(session: str, options: Options) -> int:
+    """Wait for the end of a session's turn, and print its answer.
+
+    It is the turn that runs, or the next one if prompts wait. Without a server, a turn that no process runs goes on in
+    this one. Ctrl-C ends the wait, and leaves a turn at a server alone.
+    """
+
+    async def work(service: SessionService, session_id: str) -> int:
+        screen = taking.screen_of(options, service)
+        try:
+            result = await service.wait_turn(session_id)
+        except WarrenError as exc:
+            screen.fail(exc)
+            return exc.numbers.exit
+        screen.finish(result)
+        return _exit_code(result)
 
     return at_session(options, session, work)
 
@@ -167,4 +197,8 @@ async def _only_turn(service: SessionService, begin: taking.Begin, screen: Scree
     except WarrenError as exc:
         screen.fail(exc)
         return exc.numbers.exit
+    return _exit_code(result)
+
+
+def _exit_code(result: TurnResult) -> int:
     return 0 if missing(result) is None else NOT_WHOLE
