@@ -61,12 +61,13 @@ class Held:
 
 @frozen
 class Lost:
-    """Events that were shown and that no store will have: the process of their turn ended before the commit.
+    """Events that were shown and that no store will have: the process of their turn ended before it stored them.
 
     Attributes:
         first: the number of the first of them.
         last: the number up to which they are lost; those that were shown may end before it.
-        ended: whether the log has the end of their turn. If not, nobody has told its readers yet.
+        ended: whether the log has the end of their turn, or will have it, as the turn goes on. If not, nobody has told
+            its readers yet.
         final: whether no process can store them any more. If not, the process that shows no sign of life may do so
             when it wakes up, until another one has taken the session over.
     """

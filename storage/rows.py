@@ -371,7 +371,14 @@ def readable_inputs(rows: list[Any]) -> list[tuple[str, Numbered]]:
 
 
 def lost_around(
-    seq: int, last_seq: int, gone: int, before: int | None, following: tuple[int, Any] | None, *, final: bool
+    seq: int,
+    last_seq: int,
+    gone: int,
+    before: int | None,
+    following: tuple[int, Any] | None,
+    *,
+    final: bool,
+    open_: bool,
 ) -> Lost | None:
     """Return the lost events around one that a reader was shown, None if it is stored, or may be some day.
 
@@ -380,15 +387,18 @@ def lost_around(
         last_seq: the last number of the session.
         gone: retention has removed events up to this number.
         before: the end of the row before the event.
-        following: the beginning of the next row, and whether that row is the end of a turn that was lost.
+        following: the beginning of the next row, and whether that row is of the turn of the event: its end, or the
+            event with which it goes on.
         final: whether no other living process has the session.
+        open_: whether the session has an open turn that is to go on.
     """
     if seq <= gone:
         return None
     first = max(before or 0, gone) + 1
     if following is not None:
-        first_seq, is_end = following
+        first_seq, is_of_turn = following
         # A turn that was stored in part ends with an event of its own.
-        return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
+        return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_of_turn))
     last = last_seq if final else last_seq + SEQ_STRIDE
-    return Lost(first, last, final=final) if last > seq else None
+    # With no later row the event is of the open turn: the first rows of that are stored, and so is its end some day.
+    return Lost(first, last, open_, final) if last > seq else None

@@ -75,10 +75,12 @@ _EVENTS: Final = f"""
 """
 _EVENTS_AFTER: Final = f"SELECT events_after FROM warren.sessions WHERE key = {_KEY}"
 _LOG_OF: Final = f"""
-    SELECT last_seq, events_after, holder, {rival("s.holder", "$3::int")} FROM warren.sessions s WHERE key = {_KEY_OF}
+    SELECT last_seq, events_after, holder, {rival("s.holder", "$3::int")}, turn IS NOT NULL
+    FROM warren.sessions s WHERE key = {_KEY_OF}
 """
 _NEXT_EVENT: Final = f"""
-    SELECT first_seq, starts_with(body, '{{"type":"run_failed"') FROM warren.events
+    SELECT first_seq, starts_with(body, '{{"type":"run_failed"') OR starts_with(body, '{{"type":"turn_resumed"')
+    FROM warren.events
     WHERE session = {_KEY_OF} AND seq >= $3::int8 ORDER BY seq LIMIT 1
 """
 _LAST_STORED: Final = f"""
@@ -273,9 +275,10 @@ async def _lost(at: Reading, query: ask.LostEvents) -> Lost | None:
     )
     if not found:
         return None
-    ((last_seq, gone, owner, alive),) = found
+    ((last_seq, gone, owner, alive, open_),) = found
     final = owner in (None, me) or alive is not None
-    return lost_around(seq, last_seq, gone, before, following[0] if following else None, final=final)
+    next_row = following[0] if following else None
+    return lost_around(seq, last_seq, gone, before, next_row, final=final, open_=open_)
 
 
 async def _last_stored(at: Reading, query: ask.LastStored) -> int | None:

@@ -96,10 +96,12 @@ _LEFT_OUT: Final = f"""
         iif(json_valid(details), details, '{{}}') -> '$.parts_left_out' FROM sessions WHERE key = {_KEY}
 """
 _EVENTS_AFTER: Final = f"SELECT {raw('events_after')} FROM sessions WHERE key = {_KEY}"
-_LOG_OF: Final = f"SELECT key, {raw('last_seq, events_after, holder')} FROM sessions WHERE key = {_KEY}"
+_LOG_OF: Final = f"""
+    SELECT key, {raw("last_seq, events_after, holder")}, turn IS NOT NULL FROM sessions WHERE key = {_KEY}
+"""
 _NEXT_EVENT: Final = """
     SELECT iif(typeof(first_seq) = 'integer', first_seq, seq),
-        json_valid(body) AND body ->> '$.type' = 'run_failed' FROM events
+        json_valid(body) AND body ->> '$.type' IN ('run_failed', 'turn_resumed') FROM events
     WHERE session = ? AND seq >= ? ORDER BY seq LIMIT 1
 """
 _LAST_STORED: Final = f"""
@@ -245,12 +247,12 @@ def _lost(at: Reading, query: ask.LostEvents) -> Lost | None:
         found: Any = db.execute(_LOG_OF, (query.session_id,)).fetchone()
         if found is None:
             return None
-        key, last_seq, gone, owner = found
+        key, last_seq, gone, owner, open_ = found
         last_seq, gone = number_in(last_seq, "last_seq"), number_in(gone, "events_after")
         following: Any = db.execute(_NEXT_EVENT, (key, seq)).fetchone()
         before: int | None = db.execute(_LAST_BEFORE, (key, seq)).get
         final = owner in (None, me.key) or me.rival(db, owner) is not None
-    return lost_around(seq, last_seq, gone, before, following, final=final)
+    return lost_around(seq, last_seq, gone, before, following, final=final, open_=bool(open_))
 
 
 def _last_stored(at: Reading, query: ask.LastStored) -> int | None:

@@ -306,7 +306,8 @@ class SessionMoved:
 
     The process that had shown them ended before it stored their turn, or the store has gone back to a state without
     them, as by the restore of a backup. The marker is made for one subscriber alone, and
-    its envelope repeats the last delivered seq. The end of the lost turn follows it, if the turn has no other.
+    its envelope repeats the last delivered seq. The end of the lost turn follows it, if the turn has no other; a turn
+    that goes on follows with TurnResumed.
 
     Attributes:
         first_lost: seq of the first event that is lost.

@@ -7,16 +7,18 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.storage.conformance.homes import DONE, Home, done, put
+from tests.storage.conformance.homes import DONE, HOMES, Home, done, put
 from tests.storage.files import blob
 from tests.storage.samples import NOW, TEXTS, kept, step, turn, updated
 from warren.base.errors import InvalidParamsError, StoreError
 from warren.calls.sessions import ForkRequest
+from warren.conversation import codec
 from warren.conversation.budget import Budget, Spent
+from warren.conversation.events import Event, RunFailed, RunStarted, TurnResumed
 from warren.conversation.messages import ToolResult
 from warren.conversation.open_turn import KeptCall, TurnStart
 from warren.conversation.options import TurnOptions
-from warren.conversation.records import SessionRecord
+from warren.conversation.records import EventRow, SessionRecord
 from warren.conversation.usage import Usage
 from warren.storage.operations import (
     UNKNOWN,
@@ -33,6 +35,7 @@ from warren.storage.operations import (
 )
 from warren.storage.queries import (
     ANY_TENANT,
+    LostEvents,
     OpenTurns,
     SessionList,
     SessionRow,
@@ -41,6 +44,7 @@ from warren.storage.queries import (
     StoredMessages,
     WaitingSessions,
 )
+from warren.storage.results import Lost
 from warren.storage.store import Store
 
 
@@ -246,3 +250,28 @@ async def test_readers_see_what_is_kept(home: Home, tmp_path: Path) -> None:
         start = await store.read(SessionStart("a"))
         assert start is not None
         assert start.record == first.record
+
+
+LATER = 1_000_000
+"""The number after which the next process goes on."""
+FOLLOWING: list[tuple[Event, bool]] = [
+    (TurnResumed(1, 3), True),
+    (RunFailed("a", "the process ended too often", "crash"), True),
+    (RunStarted("a", "another prompt"), False),
+]
+
+
+@pytest.mark.parametrize(("event", "ended"), FOLLOWING)
+@pytest.mark.parametrize("home", [HOMES["sqlite"], HOMES["postgres"]])
+async def test_events_of_an_open_turn_that_were_lost(home: Home, tmp_path: Path, event: Event, *, ended: bool) -> None:
+    """A reader that was shown them is not told that their turn is lost, before it goes on and after it has gone on."""
+    first = step("a")
+    skipped = first.record.changed(last_seq=LATER)
+    row = EventRow(LATER + 1, LATER + 1, NOW, codec.encode(event))
+    async with home(tmp_path) as store:
+        await store.write([first, after(first, skipped)])
+        assert await store.read(LostEvents("a", "default", 3)) is None
+        assert await store.read(LostEvents("a", "default", 7)) == Lost(4, LATER, ended=True)
+        over = skipped.changed(last_seq=LATER + 1, turn=None, turn_open=False, turns=1)
+        await done(store, attrs.evolve(after(first, over), events=(row,), base=(2, LATER)))
+        assert await store.read(LostEvents("a", "default", 7)) == Lost(4, LATER, ended=ended)
