@@ -44,8 +44,8 @@ $ echo '{"jsonrpc":"2.0","id":1,"method":"session/create","params":{"prompt":"he
 * A client that reads slowly never slows a turn and misses nothing: events wait in the log until it has read the earlier
   ones. Adjacent deltas may reach it as one, with `first_seq`. A `stream_truncated` replaces events that no log has any
   more: removed by retention, damaged, or, without a store, older than the newest ones that are kept.
-* A turn whose process has ended goes on in the next one, which says so by `turn_resumed`. Of the events of the turn above
-  its `kept_seq`, text, reasoning and files do not count, and calls are gone unless they are requested again.
+* A turn whose process has ended goes on in the next one, which says so by `turn_resumed`. Of the events of the turn
+  above its `kept_seq`, text, reasoning and files do not count, and calls are gone unless they are requested again.
 * `warren rpc` writes only protocol messages to stdout. At the end of its input it answers the requests that still run,
   for ten seconds at most; SIGTERM ends it without that time.
 """
