@@ -150,6 +150,13 @@ class Interrupt(Message[None]):
 
 
 @value
+class InterruptLeft(Message[None]):
+    """End a turn that was left open in the store, as `Interrupt`, once it is known whether there is one."""
+
+    audit: AuditEntry | None = None
+
+
+@value
 class Retire(Message[None]):
     """End the session's actor.
 

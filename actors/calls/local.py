@@ -122,15 +122,20 @@ class Local:
         """Return the actor of a session.
 
         Raises SessionNotFoundError if there is no such session, LeasedError if another process has it, and
-        SessionNotRunningError if nobody does.
+        SessionNotRunningError if nobody does and no turn was left open.
         """
         actor = self.supervisor.find(session_id)
         if actor is None:
-            await self.view(session_id)
+            self.supervisor.check_open()
+            record = await self.read(SessionRow(session_id, self.principal.tenant))
+            if record is None:
+                raise not_found(session_id)
             rival = await self.supervisor.shared.storage.rival(session_id)
             if rival is not None:
                 raise leased(session_id, rival.name)
-            raise SessionNotRunningError("the session runs no turn", session_id=session_id)
+            if record.turn is None:
+                raise SessionNotRunningError("the session runs no turn", session_id=session_id)
+            actor = self.supervisor.revive(session_id)
         return actor
 
     # -- how a session is shown

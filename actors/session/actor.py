@@ -9,6 +9,7 @@ conversation, the loop leaves it alone: the machine postpones all requests that 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import Token
+from datetime import datetime
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.events.eventlog import EventLog
+from warren.actors.events.eventlog import EventLog, utc_now
 from warren.actors.protocol import (
     Arrived,
     AwaitTurn,
@@ -25,6 +26,7 @@ from warren.actors.protocol import (
     Compact,
     Decide,
     Interrupt,
+    InterruptLeft,
     LeaveMemory,
     Loaded,
     Relabel,
@@ -36,23 +38,34 @@ from warren.actors.protocol import (
 )
 from warren.actors.resources.erasing import forget_deleted
 from warren.actors.session.comms import Comms
-from warren.actors.session.conversation import COMMITTED, Committed, Conversation
+from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
 from warren.actors.session.ending import Ending
 from warren.actors.session.host import SessionHost
-from warren.actors.session.inbox import Inbox
+from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
 from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
-from warren.actors.turn.turn import Turn, cancelled, shut_down
-from warren.base.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
+from warren.actors.turn.plan import TurnPlan
+from warren.actors.turn.steps import Steps
+from warren.actors.turn.toolbox import NOTHING_LEFT
+from warren.actors.turn.turn import Turn, cancelled, parked, shut_down
+from warren.base.errors import (
+    AgentError,
+    LeasedError,
+    SessionBusyError,
+    SessionNotRunningError,
+    StoreError,
+    WarrenError,
+)
 from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed
+from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 from warren.mailbox import Mail, Mailbox, Message
-from warren.reports.tracing import here
+from warren.reports.tracing import context_of, here
 from warren.storage.operations import Archive, Attach, Delete, InputOutcome
 from warren.storage.refusals import retired
 
@@ -74,9 +87,13 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
     TakeOver: Need.LEASE,
     Arrived: Need.LEASE_ASKED_FOR,
     AwaitTurn: Need.LEASE_ASKED_FOR,
+    InterruptLeft: Need.LEASE_ASKED_FOR,
     Withdraw: Need.LEASE_ASKED_FOR,
 }
 """The requests that wait until the conversation is loaded. All others are handled without a look at it."""
+COMING: Final = (State.LOADING, State.LEAVING)
+"""The states in which it is not known, or soon not known any more, whether a turn is open in the store."""
+GOES_ON: Final = "the session has a turn that was left open, and that goes on"
 Result = Callable[[], None]
 """The result of an errand, as the function that applies it in the loop."""
 
@@ -145,6 +162,7 @@ class SessionActor:
     _in_hand: Mail[Any] | None = None
     _turn: Turn | None = None
     _ended: TurnEnd | None = None
+    _ends: WarrenError | None = None  # the error with which an interrupter wants the open turn to end
     _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
@@ -294,7 +312,7 @@ class SessionActor:
             return False
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
-        elif conversation.inbox.first() is None:
+        elif not conversation.has_work:
             conversation.inbox.none_waits()
             return False
         elif not conversation.current:
@@ -315,7 +333,7 @@ class SessionActor:
                 case BeginNext():
                     self._perform(machine.step(Signal.NEXT))
                 case Interrupt():
-                    self._perform(machine.step(Signal.INTERRUPT, mail), mail)
+                    self._interrupt(mail, message)
                 case Retire(how=how):
                     self._perform(machine.step(Signal.RETIRE if how == "archive" else Signal.RETIRE_NOW, mail), mail)
                 case LeaveMemory():
@@ -329,6 +347,19 @@ class SessionActor:
                     self._perform(machine.step(Signal.NEED, mail))
         except WarrenError as exc:
             mail.refuse(exc)
+
+    def _interrupt(self, mail: Mail[Any], message: Interrupt) -> None:
+        """Interrupt the running turn, or end one that was left open in the store."""
+        machine = self._machine
+        if machine.state in COMING or (machine.state is IDLE and not self.conversation.current):
+            mail.message = InterruptLeft(message.audit)
+            self._perform(machine.step(Signal.NEED, mail))
+        elif machine.state is IDLE and self.conversation.open_turn is not None:
+            self._ends = cancelled()
+            machine.interrupters.append(mail)
+            self._perform(machine.step(Signal.NEXT))
+        else:
+            self._perform(machine.step(Signal.INTERRUPT, mail), mail)
 
     def _decide(self, message: Decide) -> None:
         if self._turn is None:
@@ -372,7 +403,10 @@ class SessionActor:
                     self._serve_postponed(fetched)
                 case Effect.CANCEL if self._turn is not None and mail is not None:
                     stops = isinstance(mail.message, Retire) and mail.message.how == "stop"
-                    self._turn.interrupt(shut_down() if stops else cancelled())
+                    if stops and self._turn.steps is not None:
+                        self._turn.park()
+                    else:
+                        self._turn.interrupt(shut_down() if stops else cancelled())
                 case Effect.RETIRE:
                     self._send(self._retire)
                 case Effect.REPORT:
@@ -485,7 +519,7 @@ class SessionActor:
         conversation = self.conversation
         try:
             match mail.message:
-                case Arrived() | AwaitTurn() | Withdraw() if refused is not None:
+                case Arrived() | AwaitTurn() | InterruptLeft() | Withdraw() if refused is not None:
                     mail.refuse(refused.copy())
                 case Arrived() | AwaitTurn() if conversation.archived:
                     mail.refuse(retired(self.session_id))
@@ -493,6 +527,11 @@ class SessionActor:
                     conversation.inbox.arrive(mail, message)
                 case AwaitTurn():
                     conversation.inbox.await_turn(mail)
+                case InterruptLeft() if conversation.open_turn is None:
+                    mail.refuse(SessionNotRunningError("the session runs no turn", session_id=self.session_id))
+                case InterruptLeft(audit=audit):
+                    mail.message = Interrupt(audit)
+                    self._mail.insert(0, mail)
                 case Withdraw(input_id=input_id):
                     self._send(partial(self._store_withdrawal, conversation.inbox.withdraw(mail, input_id)))
                 case Relabel(changes=changes, title=title, stored=stored):
@@ -523,56 +562,116 @@ class SessionActor:
             self._send(self._fetch_for_turn)
 
     def _begin(self) -> None:
-        """Begin the turn of the starter, or of the first input in the inbox."""
-        machine, inbox = self._machine, self.conversation.inbox
-        starter = machine.starter
-        waiting = inbox.first() if starter is None else None
-        if starter is not None:
-            message: StartTurn | Compact = starter.message  # type: ignore[assignment] # the table gives START to no other
+        """Begin the turn of the starter, go on with one that was left open, or begin that of the first input."""
+        starter, kept, waiting = self._machine.starter, self.conversation.open_turn, self.conversation.inbox.first()
+        if starter is not None and kept is not None:
+            self.conversation.inbox.paused = False
+            self._refuse_turn(SessionBusyError(GOES_ON))
+        elif starter is not None:
+            self._begin_asked(starter)
+        elif kept is not None:
+            self._go_on_with(kept if kept.parked else kept.changed(deaths=kept.deaths + 1))
         elif waiting is not None:
-            inbox.take(waiting)
-            message = StartTurn(
-                waiting.input.text,
-                waiting.input.options,
-                waiting.tools,
-                attachments=waiting.input.attachments,
-                payer=waiting.input.payer,
-                key=waiting.input.key,
-                hops=waiting.input.hops,
-            )
+            self._begin_waiting(waiting)
         else:  # it was withdrawn, or is another process's
-            self._perform(machine.step(Signal.NOT_BEGUN))
-            return
+            self._perform(self._machine.step(Signal.NOT_BEGUN))
+
+    def _begin_asked(self, starter: Mail[Any]) -> None:
+        message: StartTurn | Compact = starter.message  # type: ignore[assignment] # the table gives START to no other
         try:
-            known = self.conversation.known
-            plan = self._planner.plan(message, known)
-            if waiting is None:  # an input was accepted: its turn fails, and leaves it in the history
-                plan.settings.choice.check_ready()
+            plan = self._planner.plan(message, self.conversation.known)
+            plan.settings.choice.check_ready()
         except WarrenError as exc:
-            exc.session_id = self.session_id
-            if waiting is None:
-                self._refuse_turn(exc)
-            else:
-                self._send(partial(self._drop, exc))
+            self._refuse_turn(exc)
             return
-        if starter is not None and isinstance(message, StartTurn) and message.blobs:
+        if isinstance(message, StartTurn) and message.blobs:
             self._send(partial(self._store_files, message, starter))
             return
         if isinstance(message, StartTurn) and message.begun is not None:
             self.log.beginning.append(message.begun)
+        self._begin_turn(plan, self.conversation.known)
+
+    def _begin_waiting(self, waiting: WaitingInput) -> None:
+        """Begin the turn of an input: it was accepted, so a turn that fails leaves it in the history."""
+        self.conversation.inbox.take(waiting)
+        input_ = waiting.input
+        message = StartTurn(
+            input_.text,
+            input_.options,
+            waiting.tools,
+            attachments=input_.attachments,
+            payer=input_.payer,
+            key=input_.key,
+            hops=input_.hops,
+        )
+        try:
+            plan = self._planner.plan(message, self.conversation.known)
+        except WarrenError as exc:
+            exc.session_id = self.session_id
+            self._send(partial(self._drop, exc))
+            return
+        self._begin_turn(plan, self.conversation.known)
+
+    def _go_on_with(self, kept: OpenTurn) -> None:
+        """Go on with the open turn, or end it if it is not to be gone on with."""
+        caller = context_of(kept.traceparent)
+        message = StartTurn("", kept.options, payer=kept.payer, key=kept.key, hops=kept.hops, caller=caller)
+        record = self.conversation.known.before_turn(kept)
+        try:
+            self._check_goes_on(kept.deaths)
+            plan = self._planner.plan(message, record)
+        except WarrenError as exc:
+            self._send(partial(self._end_open_turn, exc))
+            return
+        self._begin_turn(plan, record, kept.changed(resumed=kept.resumed + 1, parked=False))
+
+    def _begin_turn(self, plan: TurnPlan, record: SessionRecord, kept: OpenTurn | None = None) -> None:
+        conversation, steps = self.conversation, None
+        if kept is not None or (plan.settings.keeps_steps and isinstance(plan.message, StartTurn)):
+            steps = Steps(self._commit_step, conversation.known.message_count, bool(conversation.calls))
         self._turn = Turn(
             plan,
-            known,
-            self.conversation.context,
-            inbox,
+            record,
+            conversation.context,
+            conversation.inbox,
             self.log.emit if plan.guard is None else plan.guard.emit,
             self._commit_compaction,
             partial(self.host.changed, self.session_id),
+            steps,
+            kept,
+            NOTHING_LEFT if kept is None else dict(conversation.calls),
         )
         if self.shared.limiter.tenancy.unbegun:
             self.shared.limiter.tenancy.begins(self.session_id)
-        machine.step(BEGUN)
+        self._machine.step(BEGUN)
         self.host.changed(self.session_id)
+
+    def _check_goes_on(self, deaths: int) -> None:
+        """Raise the error with which an open turn ends that is not to be gone on with."""
+        if self._ends is not None:
+            raise self._ends
+        if deaths > self.shared.config.limits.resumptions:
+            problem = f"a process ended {deaths} times during the turn: it is not gone on with (limits.resumptions)"
+            raise AgentError(problem, cause="crash")
+
+    async def _end_open_turn(self, error: WarrenError) -> Result:
+        """End the open turn in the store without running it; if the store refuses, it stays open."""
+        refused: WarrenError | None = None
+        try:
+            await self.conversation.end_open_turn(error)
+        except WarrenError as exc:
+            refused = exc
+
+        def apply() -> None:
+            self._ends = None
+            if refused is not None:
+                self._put_back(refused)
+            self.host.changed(self.session_id)
+            self._perform(self._machine.step(Signal.NOT_BEGUN))
+            for each in self._machine.take_interrupters():
+                self._interrupted(each, error) if refused is None else each.refuse(refused.copy())
+
+        return apply
 
     async def _store_files(self, message: StartTurn, starter: Mail[Any]) -> Result:
         """Store the files of the admitted turn, which nothing speaks against but the store."""
@@ -614,10 +713,12 @@ class SessionActor:
         if turn.plan.guard is not None:
             await turn.plan.guard.wait()  # so that the commit has the events of the attempt, which come before its end
         event = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
-        now, turn_open = conversation.known, turn.first_seq is not None
-        count = conversation.context.end - turn.unsettled
-        record = turn.so_far().compacted(turn.record, now, entry, event.seq, count, turn_open=turn_open)
-        await conversation.commit_compaction(record, entry, event)
+        record = self._within(turn, entry.created_at, event.seq)
+        record = record.changed(head=entry.head, compactions=record.compactions + 1, last_input_tokens=0)
+        settles = turn.steps is not None and turn.steps.rows
+        await conversation.commit_step(record, event, entry, settles=settles)
+        if turn.steps is not None:
+            turn.steps.kept, turn.steps.rows = record.message_count, False
         if turn.plan.spending is not None:
             turn.plan.spending.stored()
 
@@ -627,20 +728,62 @@ class SessionActor:
 
         return publish
 
+    def _within(self, turn: Turn, at: datetime, seq: int, *, parked: bool = False) -> SessionRecord:
+        """Return the record within the running turn, up to an event, as it is stored at a time."""
+        conversation = self.conversation
+        kept_seq = seq if turn.kept is None or not parked else turn.kept.kept_seq
+        state = None if turn.steps is None else turn.state(kept_seq, conversation.inbox.taken, parked=parked)
+        unsettled = turn.unsettled
+        return turn.so_far().within(
+            turn.record,
+            conversation.known,
+            at=at,
+            last_seq=seq,
+            context=conversation.context,
+            unsettled=unsettled,
+            turn=state,
+        )
+
+    async def _commit_step(self, calls: Sequence[KeptCall], *, settles: bool, parked: bool = False) -> None:
+        """Store the running turn as it is."""
+        turn, conversation = self._turn, self.conversation
+        if turn is None or turn.steps is None:
+            raise AgentError("no turn runs that keeps its steps", session_id=self.session_id, cause="internal")
+        if turn.plan.guard is not None:
+            await turn.plan.guard.wait()
+        record = self._within(turn, utc_now(), self.log.last_seq, parked=parked)
+        await conversation.commit_step(record, calls=calls, settles=settles)
+        turn.steps.kept = record.message_count
+        if turn.plan.spending is not None:
+            turn.plan.spending.stored()
+        self.log.committed()
+
+    async def _park(self, turn: Turn) -> Committed:
+        """Store a turn as far as it has come, for the next process to go on with; return the error for its callers."""
+        try:
+            await self._commit_step(turn.unkept_calls(), settles=False, parked=True)
+        except WarrenError as exc:  # then that process goes on from what was kept before
+            return Committed(exc, leaves_unsure(exc))
+        return Committed(parked())
+
     async def _store_turn(self, turn: Turn) -> None:
         """Commit a turn that is over. A cancellation from outside ends it without a trace."""
         self.log.settling = True
-        outcome = turn.outcome()
         conversation, record, committed = self.conversation, None, COMMITTED
+        if turn.parks and turn.cut_off and turn.first_seq is not None:
+            committed = await self._park(turn)
+        refusal: WarrenError | None = None if turn.plan.guard is None else turn.plan.guard.refusal
+        if turn.steps is not None:
+            refusal = turn.steps.refusal or refusal
+        outcome = turn.outcome() if committed.error is None else turn.so_far().failed(committed.error)
         terminal = self._terminal(turn, outcome)
         ending = outcome.ending(self.session_id, turn.first_seq, terminal)
-        if turn.compacted is None:
+        if turn.compacted is None and committed.error is None:
             record = outcome.record_after(turn.record, conversation.known, terminal, self.log.last_seq, turn.context)
-            refusal = None if turn.plan.guard is None else turn.plan.guard.refusal
             if refusal is None:
                 committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
             else:  # its inputs wait on: stored with this error, they would have ended
-                committed = Committed(refusal.copy(), refusal.cause == "lease_lost")
+                committed = Committed(refusal.copy(), leaves_unsure(refusal))
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
         self._leave_turn()
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
@@ -667,9 +810,10 @@ class SessionActor:
             conversation.lease = None
         if error is not None:
             outcome = end.outcome.failed(error)
-            terminal = self._terminal(end.turn, outcome)
+            # A turn that is open in the store has not ended: whoever goes on with it ends it.
+            terminal = None if conversation.open_turn is not None else self._terminal(end.turn, outcome)
             ending = outcome.ending(self.session_id, end.turn.first_seq, terminal)
-            conversation.roll_back(outcome.charged(end.turn.record, conversation.known), end.turn.plan.ended)
+            conversation.roll_back(outcome, end.turn.record, end.turn.plan.ended)
         elif end.record is not None:
             conversation.keep(end.record)
         if terminal is not None:
@@ -700,7 +844,7 @@ class SessionActor:
             self._put_back(ending)
 
     def _put_back(self, error: WarrenError) -> None:
-        if self.conversation.inbox.put_back(error):
+        if self.conversation.inbox.put_back(error, stays_open=self.conversation.open_turn is not None):
             self.host.paused(self.session_id)
 
     # -- the end
@@ -715,6 +859,11 @@ class SessionActor:
             # If another process has the session, the store refuses.
             await self._load(Need.LEASE_ASKED_FOR)
         refused = await self.conversation.store_pending()
+        if "archive" in asked and "delete" not in asked and self.conversation.open_turn is not None:
+            try:
+                await self.conversation.end_open_turn(cancelled())
+            except WarrenError as exc:
+                return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
         if asked.keys() != {"stop"}:
             # The next change would wait for the store as long again.
             if isinstance(refused, StoreError) and refused.away:
@@ -754,7 +903,7 @@ class SessionActor:
     def _leave(self) -> None:
         """Leave memory, unless something was asked of the session meanwhile or events are still not stored."""
         machine = self._machine
-        asked = self._mail or self.mailbox.waiting or self.conversation.inbox.first() is not None
+        asked = self._mail or self.mailbox.waiting or self.conversation.has_work
         leaves = machine.state is State.LEAVING and not (asked or self._errands or self.log.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
@@ -775,7 +924,8 @@ class SessionActor:
         if admitted:
             self.host.turn_ended(self.session_id)
         turn_error = error()
-        if self._turn is not None and self._turn.first_seq is not None:
+        goes_on = self.conversation.open_turn is not None
+        if self._turn is not None and self._turn.first_seq is not None and not goes_on:
             # Of the turn itself nothing more is asked: it may be what is broken.
             terminal = self.log.stamp(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
             self._count(self._turn, terminal)

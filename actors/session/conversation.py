@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -13,12 +13,16 @@ from warren.actors.resources.storage import Storage
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.turn.compaction import prefix_of
+from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
+from warren.actors.turn.toolbox import left_results
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation
 from warren.calls.forking import relabelled
+from warren.conversation import codec
 from warren.conversation.events import Envelope, RunFailed
 from warren.conversation.messages import SystemMessage
+from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, MessageRow, SessionRecord
 from warren.conversation.transcript import Transcript
 from warren.reports.audit import AuditEntry
@@ -79,6 +83,7 @@ class Conversation:
         lease: the right of this process to write the session. None if the process has to ask for it, as the store may
             have a newer record.
         charges: entries that the store's ledger does not have yet.
+        calls: the tool calls of an open turn that have a state in the store, by id.
         rewound: whether the store has gone back since the record was written, so that later copies of its messages may
             be in the memory.
     """
@@ -89,6 +94,7 @@ class Conversation:
     record: SessionRecord | None = None
     lease: Lease | None = None
     charges: list[Charge] = attrs.field(factory=list)
+    calls: dict[str, KeptCall] = attrs.field(factory=dict)
     rewound: bool = False
     _lapses: int = 0
     _refused: int = 0  # bytes of the newest commit if the store could not take it
@@ -120,6 +126,18 @@ class Conversation:
     def archived(self) -> bool:
         """Whether the session is known to be retired."""
         return self.record is not None and self.record.archived
+
+    @property
+    def open_turn(self) -> OpenTurn | None:
+        """The turn that is open in the store and can be gone on with; None if there is none."""
+        return None if self.record is None else self.record.turn
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn is to begin by itself: one that was left open goes on, or an input waits."""
+        if self.inbox.paused:
+            return False
+        return (self.record is not None and self.record.turn is not None) or self.inbox.first() is not None
 
     @property
     def ready(self) -> bool:
@@ -167,7 +185,7 @@ class Conversation:
             raise self._gone()
         self._begin(stored.record)
         self.log.bound = stored.seq_floor
-        if stored.record.turn_open:
+        if stored.record.turn_open and stored.record.turn is None:
             with contextlib.suppress(LeasedError):
                 await self.acquire()
 
@@ -192,15 +210,16 @@ class Conversation:
                 raise self._gone()
             case LeaseHeld(holder):
                 raise leased(self.log.session_id, holder)
-            case Claimed(record, lease, inbox, inbox_to, lost):
+            case Claimed(record, lease, inbox, inbox_to, lost, calls):
                 for problem in lost:
                     logger.error("%s: it is passed over", problem)
                 self._begin(record)
                 self._take_lease(lease)
                 went_back_at = self.storage.went_back_at
                 self.rewound = went_back_at is not None and record.updated_at <= went_back_at
-                self.inbox.load(inbox, inbox_to)
-                if record.turn_open:
+                self.calls = {each.call_id: each for each in calls}
+                self.inbox.load(inbox, inbox_to, () if record.turn is None else record.turn.inputs)
+                if record.turn_open and record.turn is None:
                     await self._close_open_turn(record)
 
     async def store_pending(self) -> WarrenError | None:
@@ -274,7 +293,7 @@ class Conversation:
             self._refused = 0
 
     async def _close_open_turn(self, record: SessionRecord) -> None:
-        """End a turn in the store that a compaction has stored the beginning of, and whose process died."""
+        """End a turn in the store that cannot be gone on with, as its process died."""
         lost = RunFailed(record.session_id, "the process ended during the turn", "crash")
         # If this process has published events of the turn and could not store them, they end with a terminal event.
         terminal = None if self.log.pending else self.log.stamp(lost)
@@ -291,6 +310,48 @@ class Conversation:
         if terminal is not None:
             self.log.publish(terminal)
         self.log.committed()
+
+    async def end_open_turn(self, error: WarrenError) -> None:
+        """End an open turn in the store with an error, without running it, with all that it has kept.
+
+        Raises WarrenError if the store refuses; then the turn is open as before.
+        """
+        record = self.known
+        if record.turn is None:
+            return
+        await self.load_context()
+        turn, context = record.turn, self.context
+        if turn.answer is not None:
+            context.append(codec.decode_message(turn.answer))
+        elif (results := left_results(context, self.calls, f"not run: {error.message}")) is not None:
+            context.append(results)
+        if turn.text:
+            error.details["text"] = turn.text[:LONGEST_TEXT]
+        terminal = self.log.stamp(RunFailed(record.session_id, error.message, cause_of(error)))
+        error.details |= {"first_seq": turn.first_seq, "last_seq": terminal.seq}
+        error.session_id = record.session_id
+        ended = record.changed(
+            turn_open=False,
+            turn=None,
+            turns=record.turns + 1,
+            message_count=context.end,
+            updated_at=terminal.timestamp,
+            last_seq=terminal.seq,
+            last_assistant_text=turn.text or record.last_assistant_text,
+        )
+        try:
+            charge = Charge(record.model, turns=1, payer=turn.payer)
+            await self._write(ended, record.message_count, terminal, ending=error, turns=(charge,))
+        except WarrenError as exc:
+            if not (isinstance(exc, StoreError) and await self._stored_after_all(exc, ended)):
+                context.truncate(record.message_count)
+                raise
+        self.charges.clear()
+        self.calls = {}
+        self.keep(ended)
+        self.log.publish(terminal)
+        self.log.committed()
+        self.inbox.end_turn(error)
 
     # -- changing
 
@@ -324,7 +385,7 @@ class Conversation:
             await self._write(record, self.known.message_count, terminal, ending=ending, turns=turns)
         except StoreError as exc:
             self._locked = exc.cause == "locked"
-            lost = exc.unknown or exc.cause in ("conflict", "lease_lost")
+            lost = leaves_unsure(exc)
             if not await self._stored_after_all(exc, record):
                 return Committed(exc, lost)
             self.charges.clear()
@@ -334,15 +395,19 @@ class Conversation:
         self.charges.clear()
         return COMMITTED
 
-    def roll_back(self, record: SessionRecord, ended: Charge) -> None:
-        """Drop the messages of a turn that the store has refused; the record has its costs alone.
+    def roll_back(self, outcome: Outcome, base: SessionRecord, ended: Charge) -> None:
+        """Drop the messages of a turn that the store has refused, or that stays open; the record has its costs alone.
 
-        If a compaction has stored the beginning of the turn, it was one: `ended` counts it in the ledger.
+        A turn of which steps are kept stays open. If a compaction has stored the beginning of another one, that was a
+        turn: `ended` counts it in the ledger.
         """
+        record = outcome.charged(base, self.known)
+        if record.turn is not None:  # the process lives on: whoever goes on with it, it has not died of it
+            record = record.changed(turn=record.turn.changed(usage=outcome.usage, spent=outcome.spent, parked=True))
         self.context.truncate(record.message_count)
         self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
         self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]
-        if record.turn_open:
+        if record.turn_open and record.turn is None:
             record = record.changed(turn_open=False, turns=record.turns + 1)
             self.charges.append(ended)
         self.keep(record)
@@ -355,20 +420,40 @@ class Conversation:
             return exc
         return None
 
-    async def commit_compaction(self, record: SessionRecord, entry: CompactionEntry, announcement: Envelope) -> None:
-        """Store a new head in the middle of a turn, with the turn's messages and its events up to the announcement.
+    async def commit_step(
+        self,
+        record: SessionRecord,
+        announcement: Envelope | None = None,
+        entry: CompactionEntry | None = None,
+        calls: Sequence[KeptCall] = (),
+        *,
+        settles: bool = False,
+    ) -> None:
+        """Store a running turn as it is, with its messages and events so far.
 
-        The context is still the old one: the turn replaces it.
+        After a compaction the context is still the old one: the turn replaces it.
+
+        Args:
+            record: the record within the turn.
+            announcement: the event of a compaction, which is not published yet.
+            entry: the compaction.
+            calls: the tool calls whose states have changed.
+            settles: whether the states of all other calls go.
 
         Raises:
             StoreError, SessionNotFoundError: if the store refuses; nothing is changed.
         """
         try:
-            await self._write(record, self.known.message_count, announcement, entry)
+            await self._write(
+                record, self.known.message_count, announcement, entry, calls=tuple(calls), settles=settles
+            )
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
                 raise
         self.charges.clear()
+        if settles:
+            self.calls.clear()
+        self.calls.update((each.call_id, each) for each in calls)
         self.inbox.keep_taken()
         self.keep(record)
 
@@ -383,15 +468,24 @@ class Conversation:
         creation: Creation | None = None,
         turns: tuple[Charge, ...] = (),
         audit: AuditEntry | None = None,
+        calls: tuple[KeptCall, ...] = (),
+        settles: bool = False,
     ) -> None:
         """Commit the record, its messages from position `first` on, the events with a last one, and a new head."""
         places, bodies = range(first, record.message_count), self.context.since(first)
         rows = tuple([MessageRow(place, record.updated_at, body) for place, body in zip(places, bodies, strict=False)])
         inputs = self.inbox.outcome(ending)
+        settles = settles or (record.turn is None and self.record is not None and self.record.turn is not None)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
         base, lease = self._base(), self.lease or FIRST
-        commit = Commit(record, rows, events, compaction, lease, inputs, creation, charges, audit=audit, base=base)
+        commit = Commit(
+            *(record, rows, events, compaction, lease, inputs, creation, charges),
+            audit=audit,
+            calls=calls,
+            settles=settles,
+            base=base,
+        )
         try:
             await self.storage.write(commit)
         except StoreError as exc:
@@ -414,3 +508,8 @@ class Conversation:
             return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
 
         return bool(await self.storage.after_crash(error, stored))
+
+
+def leaves_unsure(refusal: WarrenError) -> bool:
+    """Return whether a refusal of the store leaves it unsure what the store has, which needs a new claim."""
+    return not isinstance(refusal, StoreError) or refusal.unknown or refusal.cause in ("conflict", "lease_lost")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import attrs
@@ -22,6 +23,10 @@ REMEMBERED: Final = 1_000
 """Inputs of which a live session remembers that they have ended."""
 SMALL: Final = 1_024
 """Bytes of an error that is remembered with its input. Results, and larger errors, are in the store alone."""
+
+
+GONE: Final = Input("", "queue", "", datetime.min.replace(tzinfo=UTC))
+"""Stands for an input that an open turn has taken: its text is in the conversation."""
 
 
 @define(eq=False)
@@ -70,9 +75,18 @@ class Inbox:
     _ended: dict[int, WarrenError | None] = attrs.field(factory=dict)  # None: only the store has how
     _loaded_to: int = 0
 
-    def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
-        """Take the inputs of the store. All other numbers up to `loaded_to` have had their turns."""
+    def load(self, stored: Iterable[Numbered], loaded_to: int, taken: Collection[int] = ()) -> None:
+        """Take the inputs of the store. All other numbers up to `loaded_to` have had their turns.
+
+        Args:
+            stored: the inputs that wait.
+            loaded_to: the number of the newest input that came before.
+            taken: the numbers of the inputs that an open turn has taken.
+        """
         known = self.waiting
+        before = self._taken
+        self._taken = {number: before.get(number) or WaitingInput(Numbered(number, GONE)) for number in taken}
+        self._kept = frozenset(taken)
         self.waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
         self._loaded_to = loaded_to
         for gone in known.values():
@@ -187,10 +201,20 @@ class Inbox:
         return [each.input for each in found]
 
     def outcome(self, ending: Ending | None) -> InputOutcome:
-        """Return the inputs that the turn has taken, with its ending for the store; `ending` is None while it runs."""
+        """Return the inputs that the turn has taken, with its ending for the store.
+
+        While it runs `ending` is None: then those are left out that the store has as taken already.
+        """
         if not self._taken:
             return NOTHING
-        return InputOutcome(tuple(self._taken), b"" if ending is None else encode_ending(ending))
+        if ending is None:
+            return InputOutcome(tuple([number for number in self._taken if number not in self._kept]))
+        return InputOutcome(tuple(self._taken), encode_ending(ending))
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        """The numbers of the inputs that the turn has taken."""
+        return tuple(self._taken)
 
     def keep_taken(self) -> None:
         """Note that the inputs that the turn has taken so far are stored, whatever becomes of the turn."""
@@ -212,12 +236,23 @@ class Inbox:
                 for mail in awaiting:
                     mail.answer(ending)
 
-    def put_back(self, error: WarrenError) -> bool:
+    def put_back(self, error: WarrenError, *, stays_open: bool = False) -> bool:
         """Let the inputs of a turn that is not stored wait again, and refuse their askers.
 
         Return whether the inbox pauses for it. Then the askers of all inputs are refused: nobody knows for how long.
+
+        Args:
+            error: the error for the askers.
+            stays_open: whether the turn is gone on with later, with the inputs that are kept.
         """
         taken, kept = self._taken, self._kept
+        if stays_open:
+            self._taken = {number: taken[number] for number in kept}
+            for each in self._taken.values():
+                self._leave_waiting(each, error)
+            self.waiting = dict(sorted({**self.waiting, **{n: e for n, e in taken.items() if n not in kept}}.items()))
+            self.pause(error)
+            return True
         self._taken, self._kept = {}, ()
         for number in kept:  # the store has them no longer: no turn will take them again
             self._end(number, taken[number], final(error.copy()))

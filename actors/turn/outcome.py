@@ -1,5 +1,6 @@
 """The outcome of a turn, and its consequences: the record, the terminal event, the reply. No I/O."""
 
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -18,7 +19,8 @@ from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Spent
 from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.conversation.messages import StopReason
-from warren.conversation.records import CompactionEntry, SessionRecord, Span, with_parts
+from warren.conversation.open_turn import OpenTurn
+from warren.conversation.records import SessionRecord, Span, with_parts
 from warren.conversation.transcript import Transcript
 from warren.conversation.usage import Usage
 from warren.conversation.views import TurnResult
@@ -132,35 +134,44 @@ class Outcome:
             last_structured_output=self.structured_output if self.text else base.last_structured_output,
             title=self._title(now),
             turn_open=False,
+            turn=None,
             left_out=base.left_out if self.left_out is None else self.left_out,
             parts_left_out=with_parts(base.parts_left_out, context.parts) if context.parts else base.parts_left_out,
             **self._costs(base),
         )
 
-    def compacted(
+    def within(
         self,
         base: SessionRecord,
         now: SessionRecord,
-        entry: CompactionEntry,
-        last_seq: int,
-        message_count: int,
         *,
-        turn_open: bool,
+        at: datetime,
+        last_seq: int,
+        context: Transcript,
+        unsettled: int,
+        turn: OpenTurn | None,
     ) -> SessionRecord:
-        """Return the record within the turn, with the new head and all messages of the turn so far.
+        """Return the record within the turn, with all messages of the turn so far.
 
-        `turn_open` is false if the turn consists of the compaction alone.
+        Args:
+            base: the record at the start of the turn.
+            now: the record at present.
+            at: the time of the commit.
+            last_seq: the number of the last event that is stored with it.
+            context: the context.
+            unsettled: the number of newest messages that are not stored with it.
+            turn: the state of the turn; None if it cannot be gone on with.
         """
         return now.changed(
-            head=entry.head,
             left_out=now.left_out if self.left_out is None else self.left_out,
-            compactions=now.compactions + 1,
-            updated_at=entry.created_at,
-            message_count=message_count,
+            parts_left_out=with_parts(base.parts_left_out, context.parts) if context.parts else now.parts_left_out,
+            updated_at=at,
+            message_count=context.end - unsettled,
             last_seq=last_seq,
             title=self._title(now),
-            turn_open=turn_open,
-            **self._costs(base) | {"last_input_tokens": 0},
+            turn_open=self.prompt is not None,
+            turn=turn,
+            **self._costs(base),
         )
 
     def _title(self, now: SessionRecord) -> str | None:

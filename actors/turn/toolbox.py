@@ -13,6 +13,7 @@ from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals
 from warren.actors.turn.seam import AroundTool, surrounded
+from warren.actors.turn.steps import Steps
 from warren.base.errors import WarrenError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -27,7 +28,9 @@ from warren.conversation.events import (
     ToolExecutionTimedOut,
     ToolResultReceived,
 )
-from warren.conversation.messages import ToolResult, ToolUseBlock
+from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock
+from warren.conversation.open_turn import CallState, KeptCall
+from warren.conversation.transcript import Transcript
 from warren.models.arguments import problem_of
 from warren.models.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, bounded, calling, failure_text
 
@@ -38,8 +41,18 @@ BUDGET_USED: Final = "not run: the tool-call budget is used up"
 LARGE: Final = 1_000
 """Values of a result from which on a thread makes its JSON."""
 NO_CUTS: Final[Mapping[str, str]] = {}
+NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
+MAY_HAVE_RUN: Final = (
+    "not known: the process ended while this call ran. The call may have taken effect in full, in part or not at all: "
+    "find out before you make it again"
+)
 KeepFiles = Callable[[Sequence[File]], Awaitable[Sequence[Attachment | str]]]
 """Stores the files of a result or an answer; returns the reference of each, or a note for one that is not kept."""
+
+
+def nobody() -> Approvals:
+    """Return no gates: no call may have run before."""
+    raise RuntimeError("no call was left by an earlier process")
 
 
 async def keep_nothing(_files: Sequence[File]) -> Sequence[Attachment | str]:
@@ -67,6 +80,9 @@ class ToolRun:
         keep: stores the files of results.
         prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
         cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
+        steps: keeps the states of the calls; None if they are kept with the end of the turn alone.
+        asker: returns the gates for a call that may have run before, and that somebody has to decide on.
+        left: the calls that an earlier process has left, by id, with their states; empty if none has.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -84,21 +100,81 @@ class ToolRun:
     keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
     prompt_key: str | None = attrs.field(default=None, kw_only=True)
     cut: Mapping[str, str] = attrs.field(default=NO_CUTS, kw_only=True)
+    steps: Steps | None = attrs.field(default=None, kw_only=True)
+    left: Mapping[str, KeptCall] = attrs.field(default=NOTHING_LEFT, kw_only=True)
+    asker: Callable[[], Approvals] = attrs.field(default=nobody, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
+    _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
+    _changed: dict[str, KeptCall] = attrs.field(factory=dict)
+    _news: trio.Event = attrs.field(factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _started: dict[str, float] = attrs.field(factory=dict)
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
         """Run the first `allowed` calls; the others get `refusal` as their results."""
         self._calls = calls
         for call in calls:
-            self.emit(ToolCallRequested(call.id, call.name, call.args))
-        async with trio.open_nursery() as nursery:
-            for number, call in enumerate(calls, 1):
-                if number > allowed:
-                    self._refuse(call, refusal)
-                else:
-                    self._start(nursery, call, self.before + number)
+            if call.id not in self.left:
+                self.emit(ToolCallRequested(call.id, call.name, call.args))
+        for number, call in enumerate(calls, 1):
+            left = self.left.get(call.id)
+            if left is not None and left.state != "waiting":
+                self._go_on(call, left, self.before + number)
+            elif number > allowed:
+                self._refuse(call, refusal)
+            else:
+                self._start(call, self.before + number)
+        if self.steps is None:
+            async with trio.open_nursery() as nursery:
+                for start in self._starts:
+                    nursery.start_soon(start)
+        elif self._starts:
+            await self._run_kept(self.steps)
+
+    async def _run_kept(self, steps: Steps) -> None:
+        """Run the calls, each once it is kept that it begins, and keep each result while others run.
+
+        Raises WarrenError if the store refuses: then the calls that ran are cut off.
+        """
+        if not self.left:
+            await steps.keep_calls(self.take_changed)
+        with self._scope:
+            async with trio.open_nursery() as keeping:
+                keeping.start_soon(self._keep_results, steps)
+                async with trio.open_nursery() as nursery:
+                    for start in self._starts:
+                        nursery.start_soon(start)
+                self._news.set()
+        if steps.refusal is not None:
+            raise steps.refusal
+
+    async def _keep_results(self, steps: Steps) -> None:
+        """Keep the results that come while other calls run; those that come together are one commit."""
+        while len(self.results) < len(self._calls):
+            await self._news.wait()
+            self._news = trio.Event()
+            if len(self.results) < len(self._calls):  # else the messages of the step have them all
+                await self._keep_changed(steps)
+
+    async def _keep_changed(self, steps: Steps) -> None:
+        try:
+            await steps.keep_calls(self.take_changed)
+        except WarrenError:  # `run` raises it, once no call runs any more
+            self._scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    def take_changed(self) -> Sequence[KeptCall]:
+        """Take out the calls whose states have changed since they were kept."""
+        changed, self._changed = tuple(self._changed.values()), {}
+        return changed
+
+    def _note(self, call: ToolUseBlock, state: CallState, result: ToolResult | None = None) -> None:
+        """Note the state of a call, to be kept."""
+        place = next(place for place, each in enumerate(self._calls) if each.id == call.id)
+        self._changed[call.id] = KeptCall(call.id, place, state, result)
+        if result is not None:
+            self._news.set()
 
     def close(self, reason: str) -> None:
         """Give every call without a result an error result, so that the transcript stays valid."""
@@ -110,7 +186,7 @@ class ToolRun:
         """Return the results in call order."""
         return tuple(self.results[call.id] for call in self._calls)
 
-    def _start(self, nursery: trio.Nursery, call: ToolUseBlock, number: int) -> None:
+    def _start(self, call: ToolUseBlock, number: int) -> None:
         if call.id in self.cut:
             return self._refuse(call, self.cut[call.id])
         tool = self._tool_of(call)
@@ -128,26 +204,58 @@ class ToolRun:
         except ToolArgumentsError as exc:
             return self._refuse(call, failure_text(exc))
         if approvals is not None and approvals.asks(tool):
-            nursery.start_soon(self._ask, approvals, call, tool, bound, number)
+            if self.steps is not None:
+                self._note(call, "waiting")
+            self._starts.append(partial(self._ask, approvals, call, tool, bound, number))
         else:
             self._begin(call)
-            nursery.start_soon(self._run_one, call, tool, bound, number)
+            self._starts.append(partial(self._run_one, call, tool, bound, number))
         return None
+
+    def _go_on(self, call: ToolUseBlock, left: KeptCall, number: int) -> None:
+        """Take the result of a call that an earlier process has left, or go on with it as its tool says."""
+        tool = self._tool_of(call)
+        if left.result is not None:
+            self.results[call.id] = left.result
+            return
+        if tool is None or tool.restart == "report" or (self.approvals is not None and self.approvals.denied(tool)):
+            self._refuse(call, MAY_HAVE_RUN)
+            return
+        try:
+            bound = tool.bind(call.args)
+        except ToolArgumentsError:  # the tool is another one now
+            self._refuse(call, MAY_HAVE_RUN)
+            return
+        if tool.restart == "ask":
+            self._starts.append(partial(self._ask, self.asker(), call, tool, bound, number, may_have_run=True))
+        else:
+            self._begin(call)
+            self._starts.append(partial(self._run_one, call, tool, bound, number))
 
     def _tool_of(self, call: ToolUseBlock) -> Tool | None:
         return self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
 
     async def _ask(
-        self, approvals: Approvals, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int
+        self,
+        approvals: Approvals,
+        call: ToolUseBlock,
+        tool: Tool,
+        bound: dict[str, Any],
+        number: int,
+        *,
+        may_have_run: bool = False,
     ) -> None:
         if (reason := await approvals.refused(call, tool)) is not None:
-            self._refuse(call, reason)
-        else:
-            self._begin(call)
-            await self._run_one(call, tool, bound, number)
+            return self._refuse(call, reason)
+        self._begin(call)
+        if self.steps is not None and not may_have_run:
+            await self._keep_changed(self.steps)
+        return await self._run_one(call, tool, bound, number)
 
     def _begin(self, call: ToolUseBlock) -> None:
         self._started[call.id] = trio.current_time()
+        if self.steps is not None:
+            self._note(call, "begun")
         self.emit(ToolExecutionStarted(call.id, call.name))
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
@@ -222,7 +330,9 @@ class ToolRun:
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.counters.tool(self._tool_of(call), "refused")
-        self.results[call.id] = ToolResult(call.id, reason, is_error=True)
+        self.results[call.id] = result = ToolResult(call.id, reason, is_error=True)
+        if self.steps is not None:
+            self._note(call, "done", result)
         self.emit(ToolResultReceived(call.id, call.name, is_error=True, result=reason))
 
     def _finish(
@@ -243,10 +353,34 @@ class ToolRun:
         outcome = "timed_out" if timed_out else FAILED if is_error else COMPLETED
         self.counters.tool(self._tool_of(call), outcome)
         self.counters.tool_seconds.add(seconds)
-        self.results[call.id] = ToolResult(call.id, content, is_error, files)
+        self.results[call.id] = result = ToolResult(call.id, content, is_error, files)
+        if self.steps is not None:
+            self._note(call, "done", result)
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
+
+
+def left_results(context: Transcript, left: Mapping[str, KeptCall], reason: str) -> ToolResultsMessage | None:
+    """Return the results of an answer whose calls a turn that ends has left; None if the newest message has no calls.
+
+    Args:
+        context: the context.
+        left: the states of the calls, by id.
+        reason: the result of a call that has not begun.
+    """
+    newest = codec.decode_message(context.rows[-1]) if context.rows else None
+    calls = newest.tool_calls if isinstance(newest, AssistantMessage) else ()
+    if not calls:
+        return None
+    return ToolResultsMessage(tuple([_left_result(call, left.get(call.id), reason) for call in calls]))
+
+
+def _left_result(call: ToolUseBlock, left: KeptCall | None, reason: str) -> ToolResult:
+    if left is not None and left.result is not None:
+        return left.result
+    begun = left is not None and left.state == "begun"
+    return ToolResult(call.id, MAY_HAVE_RUN if begun else reason, is_error=True)
 
 
 def _is_large(result: object) -> bool:

@@ -3,12 +3,14 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
+from warren.actors.events.eventlog import utc_now
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.supervision import first_error
 from warren.actors.turn import attaching
@@ -24,7 +26,8 @@ from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.room import MOST_TRIES, Room
 from warren.actors.turn.route import Candidate
 from warren.actors.turn.seam import surrounded
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, KeepFiles, ToolRun
+from warren.actors.turn.steps import Steps
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NOTHING_LEFT, KeepFiles, ToolRun, left_results
 from warren.base.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -32,7 +35,7 @@ from warren.compaction.layout import estimate
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Use
-from warren.conversation.categories import Decision
+from warren.conversation.categories import Decision, Gates
 from warren.conversation.events import (
     CompactionFailed,
     Event,
@@ -43,6 +46,7 @@ from warren.conversation.events import (
     RunStarted,
     TextComplete,
     TurnCompleted,
+    TurnResumed,
     TurnStarted,
 )
 from warren.conversation.inputs import Entering, Input
@@ -51,12 +55,14 @@ from warren.conversation.messages import (
     ContextMessage,
     Message,
     StopReason,
+    ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
     files_of,
     with_unique_calls,
 )
+from warren.conversation.open_turn import KeptCall, OpenTurn, TurnStart
 from warren.conversation.options import CacheTime, OutputWish
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.transcript import Continued, Transcript
@@ -93,6 +99,9 @@ class Turn:
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
         changed: called when the list of tool calls that wait for approval has changed.
+        steps: keeps its steps; None if its end alone is stored.
+        kept: its state as of the newest commit; None while nothing of it is kept.
+        left: the calls of its newest answer that an earlier process has left, by id, with their states.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
@@ -106,6 +115,7 @@ class Turn:
         first_seq: the number of the first event once that is published; the terminal one has to follow then.
         began: the time at which it began, on trio's clock.
         cut_off: whether it was cancelled, by an interrupt or at the end of its time, or with its session.
+        parks: whether it ends here to be gone on with by another process, as this one ends.
     """
 
     plan: TurnPlan
@@ -115,6 +125,9 @@ class Turn:
     emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
     changed: Callable[[], object] = lambda: None
+    steps: Steps | None = None
+    kept: OpenTurn | None = None
+    left: Mapping[str, KeptCall] = NOTHING_LEFT
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -124,6 +137,7 @@ class Turn:
     compacted: CompactionEntry | None = None
     began: float = attrs.field(factory=trio.current_time)
     cut_off: bool = False
+    parks: bool = False
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -161,6 +175,8 @@ class Turn:
         )
         self._time = RunningTime(plan.meter.seconds_left() if "time" in settings.limited else math.inf, self.began)
         plan.meter.clock = self._time.seconds
+        if self.kept is not None:
+            self._restore(self.kept)
         if settings.gates is not None:
             timeout = settings.limits.approval_timeout
             self._approvals = Approvals(settings.gates, timeout, self.emit, self._time, self.changed)
@@ -189,6 +205,81 @@ class Turn:
             self._keeper = ContextKeeper(self.room, summarising, self.record.last_compaction_step)
         return self._keeper
 
+    def _restore(self, kept: OpenTurn) -> None:
+        """Be as the turn was when it was kept last."""
+        meter, context = self.plan.meter, self.context
+        meter.usage, meter.tool_calls, meter.steps = kept.usage, kept.spent.tool_calls, kept.spent.steps
+        self._time.began -= kept.spent.seconds
+        self.first_seq, self.text, self.stop_reason = kept.first_seq, kept.text, kept.stop_reason
+        self._step_usage, self._calls, self._cuts = kept.step_usage, kept.calls, kept.cuts
+        calls: Sequence[ToolUseBlock] = ()
+        for position, message in context.from_position(kept.start.message_count):
+            match message:
+                case AssistantMessage():
+                    with_unique_calls(message, self._call_ids)
+                    calls, self._answered = message.tool_calls, position
+                    self.files += files_of(message)
+                case ToolResultsMessage(results=results) if len(results) == len(calls):
+                    self._repeated(calls, results)
+
+    @property
+    def _told_before(self) -> AssistantMessage | None:
+        """The newest answer if its tool calls have no results as yet, or if it ends the turn; else None."""
+        last = codec.decode_message(self.context.rows[-1])
+        ended = isinstance(last, AssistantMessage) and (last.tool_calls or last.stop_reason != "pause_turn")
+        return last if isinstance(last, AssistantMessage) and ended else None
+
+    def state(self, kept_seq: int, inputs: tuple[int, ...], *, parked: bool = False) -> OpenTurn:
+        """Return the state of the turn, for another process to go on with.
+
+        Args:
+            kept_seq: the number of the newest event that counts.
+            inputs: the numbers of the inputs that it has taken.
+            parked: whether this process puts it back.
+        """
+        record, plan = self.record, self.plan
+        kept = self.kept
+        if kept is None:
+            message, place = plan.message, self.place
+            kept = OpenTurn(
+                utc_now() - timedelta(seconds=trio.current_time() - self.began),
+                self.first_seq or 0,
+                kept_seq,
+                self.context.turn or 0,
+                TurnStart(record.message_count, record.steps, record.usage, record.spent),
+                message.options,
+                message.payer,
+                message.key,
+                message.hops if isinstance(message, StartTurn) else 0,
+                traceparent=None if place is None else place.traceparent,
+            )
+        hops = plan.chain.hops if plan.chain is not None else kept.hops
+        self.kept = kept.changed(
+            kept_seq=kept_seq,
+            hops=hops,
+            inputs=inputs,
+            usage=plan.meter.usage,
+            spent=plan.meter.spent,
+            step_usage=self._step_usage,
+            calls=self._calls if self._tool_run is None else self._tool_run.before,
+            cuts=self._cuts,
+            answer=self.context.rows[-1].decode() if self.unsettled else None,
+            text=self.text,
+            stop_reason=self.stop_reason,
+            parked=parked,
+        )
+        return self.kept
+
+    def park(self) -> None:
+        """End here, at the next checkpoint, as far as the turn has come; a turn past its last step is not affected."""
+        self.parks = True
+        if self._time.scope is not None:
+            self._time.scope.cancel()
+
+    def unkept_calls(self) -> Sequence[KeptCall]:
+        """Take out the tool calls whose states have changed since they were kept."""
+        return () if self._tool_run is None else self._tool_run.take_changed()
+
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
         self._interrupted = self._interrupted or error
@@ -198,7 +289,7 @@ class Turn:
     @property
     def may_cancel(self) -> bool:
         """Whether the turn has cancelled the scope that it runs in, or its time may have."""
-        return self._interrupted is not None or self._time.left != math.inf
+        return self._interrupted is not None or self.parks or self._time.left != math.inf
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -235,10 +326,13 @@ class Turn:
         """
         time = self._time
         time.begin(scope)
-        if self._interrupted is not None:  # before it ran
+        if self._interrupted is not None or self.parks:  # before it ran
             scope.cancel()
         message = self.plan.message
-        self.context.turn = None if message.prompt is None else self.context.end
+        if self.kept is not None:
+            self.context.turn = self.kept.prompt_at
+        else:
+            self.context.turn = None if message.prompt is None else self.context.end
         try:
             await (self._converse(message) if isinstance(message, StartTurn) else self._compact_only(message))
         except WarrenError as exc:
@@ -325,38 +419,72 @@ class Turn:
         self.compacted = came
 
     async def _converse(self, started: StartTurn) -> None:
-        guard, publish, output = self.plan.guard, self.emit, self.plan.settings.output
-        prompt, attachments = started.prompt, started.attachments
+        guard, output = self.plan.guard, self.plan.settings.output
         if guard is not None:
             await guard.wait()
-            publish = guard.publish  # not held back: its number is asked for
-        self.first_seq = publish(RunStarted(self.record.session_id, prompt, attachments))
-        inbox = self.inbox
-        if inbox.waiting:
-            self._take_inputs("before")
-        self.context.append(UserMessage(prompt, attachments))
-        if inbox.waiting:
-            self._take_inputs("next")
-        around = self.plan.seam.around_model
-        while True:
-            try:
-                message, calls = await (surrounded(around, self._call_model) if around else self._call_model())
-            except ProviderError as exc:
-                self._repair(exc)
-                continue
-            if calls:
-                await self._run_tools(calls)
-            self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
-            final = not calls and message.stop_reason != "pause_turn"
-            if not (inbox.waiting and self._take_inputs("last" if final else "next")) and final:
-                break
+        message: AssistantMessage | None = None
+        if self.kept is None:
+            self._begin(started)
+        else:
+            message = await self._go_on(self.kept)
+        if not self.unsettled:
+            await self._take_steps(message)
         if output is not None:
             await self._extract(output)
         if guard is not None:
             await guard.wait()  # so that the commit has all events
 
+    async def _take_steps(self, message: AssistantMessage | None) -> None:
+        """Take steps until an answer is the final one. If a message is given, the first step has its calls."""
+        steps, inbox, around = self.steps, self.inbox, self.plan.seam.around_model
+        while True:
+            if message is None:
+                if steps is not None and self.plan.meter.steps and self.context.end > steps.kept:
+                    await steps.keep(settles=True)
+                try:
+                    message = await (surrounded(around, self._call_model) if around else self._call_model())
+                except ProviderError as exc:
+                    self._repair(exc)
+                    continue
+            calls = message.tool_calls
+            if calls:
+                await self._run_tools(calls)
+            self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
+            final = not calls and message.stop_reason != "pause_turn"
+            message = None
+            if not (inbox.waiting and self._take_inputs("last" if final else "next")) and final:
+                return
+
+    def _begin(self, started: StartTurn) -> None:
+        """Begin the turn with its prompt, and with the inputs that wait."""
+        prompt, attachments, guard, inbox = started.prompt, started.attachments, self.plan.guard, self.inbox
+        publish = self.emit if guard is None else guard.publish  # not held back: its number is asked for
+        self.first_seq = publish(RunStarted(self.record.session_id, prompt, attachments))
+        if inbox.waiting:
+            self._take_inputs("before")
+        self.context.append(UserMessage(prompt, attachments))
+        if inbox.waiting:
+            self._take_inputs("next")
+
+    async def _go_on(self, kept: OpenTurn) -> AssistantMessage | None:
+        """Go on with a turn that was left open; return the newest answer if its calls are to be run first."""
+        self.emit(TurnResumed(kept.resumed, kept.kept_seq))
+        if self.steps is not None:
+            await self.steps.keep()  # before anything is done: so a turn that ends its process each time is known
+        if kept.answer is not None:
+            self.context.append(codec.decode_message(kept.answer))
+            self.unsettled = 1
+            return None
+        message = self._told_before
+        if message is None and self.inbox.waiting:
+            self._take_inputs("next")
+        return message
+
     async def _extract(self, output: OutputWish) -> None:
         """Ask for the answer as data."""
+        if self.steps is not None and not self.unsettled:
+            self.unsettled = 1
+            await self.steps.keep(settles=True)
         self.unsettled = 1
         try:
             data = await Extraction(output, self.emit, self._ask_for_data).run()
@@ -480,8 +608,8 @@ class Turn:
         """The number of the session's steps so far."""
         return self.record.steps + self.plan.meter.steps
 
-    async def _call_model(self) -> tuple[AssistantMessage, Sequence[ToolUseBlock]]:
-        """Make a step: publish and keep the model's next answer; return it and its tool calls."""
+    async def _call_model(self) -> AssistantMessage:
+        """Make a step: publish and keep the model's next answer; return it."""
         plan, settings, room = self.plan, self.plan.settings, self.room
         limits = settings.limits
         context: Sequence[Message] = self.context
@@ -533,7 +661,7 @@ class Turn:
         if reply.files and (files := files_of(message)):
             self.files += files
             self.emit(FilesComplete(files))
-        return message, calls
+        return message
 
     def _with_bounded_calls(self, message: AssistantMessage) -> AssistantMessage:
         """Return an answer with as many tool calls as it may have, each under an id of its own."""
@@ -551,13 +679,17 @@ class Turn:
 
     async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
         plan, settings = self.plan, self.plan.settings
+        left, self.left = self.left, NOTHING_LEFT
         refusal = too_many_calls(self._asked, settings.limits.max_answer_calls)
         allowed = plan.meter.tool_calls_left(len(calls)) if refusal is None else 0
-        plan.meter.tool_calls += allowed
         tokens, cut = self._step_usage.output_tokens, NO_CUTS
         if self.stop_reason == "max_tokens":
             cut = cut_calls(calls, settings.tools, tokens)
-        self._cuts = self._cuts + 1 if cut else 0
+        if left:  # the process that has left them had counted them
+            allowed = len(calls)
+        else:
+            plan.meter.tool_calls += allowed
+            self._cuts = self._cuts + 1 if cut else 0
         self._tool_run = run = ToolRun(
             settings.tools,
             self.emit,
@@ -573,14 +705,14 @@ class Turn:
             keep=self._keep,
             cut=cut,
             prompt_key=plan.message.key,
+            steps=self.steps,
+            left=left,
+            asker=self._asker,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)
         self._tool_run = None
-        repeats = self._repeats
-        if repeats is None:
-            repeats = self._repeats = Repeats(settings.limits.repeated_calls_note, settings.limits.repeated_calls)
-        results, ended = repeats.told(calls, run.ordered(), settings.tools)
+        results, ended = self._repeated(calls, run.ordered())
         self.context.append(ToolResultsMessage(results))
         if allowed < len(calls) and refusal is None:
             raise self._exhausted(plan.meter.use("tool_calls"))
@@ -588,6 +720,22 @@ class Turn:
             raise cut_again(tokens)
         if ended is not None:
             raise ended
+
+    def _repeated(
+        self, calls: Sequence[ToolUseBlock], results: Sequence[ToolResult]
+    ) -> tuple[tuple[ToolResult, ...], BudgetExhaustedError | None]:
+        """Count calls that were made before; return the results for the model, and the error if the turn is to end."""
+        settings, repeats = self.plan.settings, self._repeats
+        if repeats is None:
+            repeats = self._repeats = Repeats(settings.limits.repeated_calls_note, settings.limits.repeated_calls)
+        return repeats.told(calls, results, settings.tools)
+
+    def _asker(self) -> Approvals:
+        """Return the gates, made if no call waits for approval otherwise."""
+        if self._approvals is None:
+            timeout = self.plan.settings.limits.approval_timeout
+            self._approvals = Approvals(Gates(), timeout, self.emit, self._time, self.changed)
+        return self._approvals
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context.
@@ -638,6 +786,10 @@ class Turn:
         if self._tool_run is not None:
             self._tool_run.close(reason)
             self.context.append(ToolResultsMessage(self._tool_run.ordered()))
+        elif (
+            self.kept is not None and not self.unsettled and (results := left_results(self.context, self.left, reason))
+        ):
+            self.context.append(results)
 
 
 def _crash(exc: Exception) -> AgentError:
@@ -652,3 +804,11 @@ def cancelled() -> AgentError:
 def shut_down() -> AgentError:
     """Return the error of a turn that the end of the runtime interrupted."""
     return AgentError("the turn was interrupted: the runtime is shutting down", cause="shutting_down")
+
+
+def parked() -> AgentError:
+    """Return the error for the callers of a turn that another process goes on with, as this one ends."""
+    return AgentError(
+        "the runtime is shutting down: the turn is stored as far as it has come, and goes on with the next process",
+        cause="shutting_down",
+    )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_transcript, names, numbers
-from tests.support.compacting import Model, about_compaction, compacting, everything, talk
+from tests.support.compacting import Model, about_compaction, at_the_end, compacting, everything, talk
 from tests.support.compacting import settings as compacting_at
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, GatedModel, reply, says
@@ -167,7 +167,7 @@ async def test_a_turn_that_has_compacted_is_not_finished(store: Path | None) -> 
     gate, entered = trio.Event(), trio.Event()
 
     model = Model(Busy())
-    async with compacting(model, store, tools=[look]) as service, trio.open_nursery() as nursery:
+    async with compacting(model, store, config=at_the_end(), tools=[look]) as service, trio.open_nursery() as nursery:
         session_id = await turns_of(service, [0, 2, 1, 2])
         count = (await service.read(session_id)).state.message_count
         before = await transcript(service, session_id)

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from tests.support.asking import ask
-from tests.support.compacting import Model, settings, summaries, talk
+from tests.support.compacting import Model, at_the_end, settings, summaries, talk
 from tests.support.faulty_store import Faults
 from tests.support.memories import (
     MemoryFaults,
@@ -209,7 +209,7 @@ async def lose_a_turn(service: Service, model: Model, stored: Faults) -> str:
 async def test_what_a_lost_turn_left_gives_way(tmp_path: Path) -> None:
     """Positions of messages that were remembered and never stored go to other messages: the memory has those."""
     folder, stored, model = tmp_path / "memory", Faults(refuse_kinds=(Commit,)), Model()
-    config = settings(None, window=1_500)
+    config = at_the_end(settings(None, window=1_500))
     async with opened(tmp_path, folder, model=model, stored=stored, config=config, tools=[look]) as service:
         session_id = await lose_a_turn(service, model, stored)
         model.answer = telling("kept")
@@ -227,7 +227,7 @@ async def test_what_was_never_stored_is_dropped(
 ) -> None:
     """A turn that was lost and never redone is found no more after a while; what was stored stays."""
     folder, stored, model = tmp_path / "memory", Faults(refuse_kinds=(Commit,)), Model()
-    config = settings(None, window=1_500)
+    config = at_the_end(settings(None, window=1_500))
     async with opened(tmp_path, folder, model=model, stored=stored, config=config, tools=[look]) as service:
         session_id = await lose_a_turn(service, model, stored)
         model.answer = telling("kept")

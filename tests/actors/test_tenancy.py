@@ -123,7 +123,7 @@ async def test_work_of_a_dead_process_is_shared_out(tmp_path: Path) -> None:
 
     async with open_runtime(FunctionModel(note), store=tmp_path, config=config):
         await trio.sleep(30 * SECONDS)
-    assert sorted(order) == ["acme"] * 9 + ["other"]
+    assert sorted(order) == ["acme"] * 10 + ["other"]  # one of them was running, and goes on
     assert "other" in order[:3]
 
 

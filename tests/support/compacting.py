@@ -184,6 +184,11 @@ def settings(threshold: int | None = 1_000, *, config: Config | None = None, **c
     return attrs.evolve(base, compaction=CompactionConfig(threshold, **values))
 
 
+def at_the_end(config: Config | None = None) -> Config:
+    """Return settings with which a turn is stored at its end, and a compaction stores its beginning before."""
+    return attrs.evolve(config or settings(), durability="turn")
+
+
 @asynccontextmanager
 async def compacting(
     model: Provider,

@@ -76,6 +76,8 @@ class OpenTurn:
         step_usage: the tokens of its newest model call.
         calls: its tool calls before those of the newest answer.
         cuts: answers in a row that were cut within a tool call.
+        answer: the JSON of its final answer while that is brought into the form of data; None at other times. It is no
+            message of the session as yet.
         text: the text of its newest answer, with that of the answers before that the provider had paused.
         stop_reason: the reason for the end of the newest answer.
         resumed: how often a process has gone on with it.
@@ -99,6 +101,7 @@ class OpenTurn:
     step_usage: Usage = NO_USAGE
     calls: int = 0
     cuts: int = 0
+    answer: str | None = None
     text: str = ""
     stop_reason: StopReason = "end_turn"
     resumed: int = 0

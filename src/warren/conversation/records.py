@@ -141,6 +141,13 @@ class SessionRecord:
     tenant: str = DEFAULT_TENANT
     owner: str = LOCAL.name
 
+    def before_turn(self, turn: OpenTurn) -> "SessionRecord":
+        """Return the record as it was at the start of its open turn, as far as the turn adds to it."""
+        start = turn.start
+        return self.changed(
+            message_count=start.message_count, steps=start.steps, usage=start.usage, spent=start.spent, turn=None
+        )
+
     def changed(self, **changes: Any) -> "SessionRecord":
         """Return a copy with other values of the named fields."""
         # Not `attrs.evolve`: its loop over all fields takes a thirtieth of a turn in memory.

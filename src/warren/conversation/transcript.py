@@ -168,6 +168,12 @@ class Transcript(Sequence[Message]):
         rows = self.since(position)
         return rows if not self.left_out else [row for at, row in enumerate(rows, position) if at not in self.left_out]
 
+    def from_position(self, position: int) -> Iterator[tuple[int, Message]]:
+        """Yield the rows from a position of the whole conversation on, each with its position; none before `head`."""
+        first = max(position, self.head)
+        for at, body in enumerate(self.since(first), first):
+            yield at, codec.decode_message(body)
+
     def truncate(self, count: int) -> None:
         """Remove the messages after the first `count` of the whole conversation."""
         self.size -= sum(map(weight_of, self.bodies_from(count)))

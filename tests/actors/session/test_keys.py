@@ -9,7 +9,7 @@ import trio
 from tests.actors.session.faulty import config
 from tests.actors.session.inboxes import Slow, said
 from tests.support.asking import Asked, ask
-from tests.support.compacting import Model, compacting, talk
+from tests.support.compacting import Model, at_the_end, compacting, talk
 from tests.support.crashing import actor_of, crash
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, says, stuck
@@ -104,9 +104,13 @@ async def test_an_error_of_the_turn_is_final_under_its_key(store: Path | None) -
 
 
 async def test_a_prompt_that_a_compaction_has_stored_is_not_sent_again(tmp_path: Path) -> None:
-    """The rest of its turn is refused: no turn takes the prompt any more, and the error says so from the first time."""
+    """The rest of its turn is refused: no turn takes the prompt any more, and the error says so from the first time.
+
+    The turn is stored at its end alone.
+    """
     model, faults = Model(), Faults()
-    async with compacting(model, tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+    config = at_the_end()
+    async with compacting(model, tmp_path, config=config, faults=faults) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         await talk(service, session_id, 4)
         model.answer = Slow().complete

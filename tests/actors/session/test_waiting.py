@@ -74,6 +74,7 @@ async def test_the_turn_of_an_input_that_waits(tmp_path: Path) -> None:
             await trio.sleep(1)
             process.cancel()
     async with open_runtime(Slow(), store=tmp_path) as service:
+        assert (await service.wait_turn(session_id)).text == "re: first"  # it was running, and goes on
         assert (await service.wait_turn(session_id)).text == "re: second"
 
 

@@ -7,11 +7,12 @@ import trio
 import trio.testing
 
 from tests.support.asking import ask
-from tests.support.models import FunctionModel, GatedModel, stuck
-from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from tests.support.checks import numbers
+from tests.support.models import FunctionModel, GatedModel, says, stuck
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.base.errors import AgentError, SessionBusyError
 from warren.calls.facade import SessionService
-from warren.conversation.events import Envelope, RunFailed
+from warren.conversation.events import Envelope, RunFailed, TextDelta
 
 pytestmark = pytest.mark.virtual_time
 
@@ -48,8 +49,8 @@ async def test_an_idle_runtime_is_drained_at_once() -> None:
             await service.drain()
 
 
-async def test_what_does_not_finish_is_interrupted(tmp_path: Path) -> None:
-    """A caller that stops waiting leaves the runtime: the turn is stored as cancelled, with what was said."""
+async def test_what_does_not_finish_is_parked(tmp_path: Path) -> None:
+    """A caller that stops waiting leaves the runtime: the turn is stored as far as it has come, and goes on later."""
     async with trio.open_nursery() as nursery:
         async with open_runtime(FunctionModel(stuck), store=tmp_path) as service:
             session_id = await new_session(service)
@@ -59,12 +60,26 @@ async def test_what_does_not_finish_is_interrupted(tmp_path: Path) -> None:
                 await service.drain()
         error = await turn.failure(AgentError)
         assert error.cause == "shutting_down"
+    async with open_runtime(says(["a whole answer"]), store=tmp_path) as service:
+        assert (await service.wait_turn(session_id)).text == "a whole answer"
+        assert "half an answer" not in str(await transcript(service, session_id))
+
+
+async def test_a_turn_that_is_stored_at_its_end_is_interrupted(tmp_path: Path) -> None:
+    """It is stored as cancelled, with what was said."""
+    async with trio.open_nursery() as nursery:
+        async with open_runtime(FunctionModel(stuck), store=tmp_path) as service:
+            session_id = await new_session(service, durability="turn")
+            turn = ask(nursery, service.start_turn, session_id, "think")
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await turn.failure(AgentError)).cause == "shutting_down"
     async with open_runtime(store=tmp_path) as service:
         assert "half an answer" in str((await transcript(service, session_id))[-1])
+        assert isinstance((await replay(service, session_id))[-1].event, RunFailed)
 
 
 async def test_a_runtime_that_is_stopped_has_answered_everybody(tmp_path: Path) -> None:
-    """When `stop` returns, a turn has told its last event, its caller has the error, and the turn is stored."""
+    """When `stop` returns, the caller of a turn has the error, each reader all events, and the turn is stored."""
     recorder = Recorder()
     async with (
         open_runtime(FunctionModel(stuck), store=tmp_path) as service,
@@ -76,11 +91,9 @@ async def test_a_runtime_that_is_stopped_has_answered_everybody(tmp_path: Path) 
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(service.stop)
         await service.stop()
-        failed = recorder.envelopes[-1].event
-        assert isinstance(failed, RunFailed)
-        assert failed.cause == "cancelled"
         assert (await turn.failure(AgentError)).cause == "shutting_down"
-        assert (await follower.value())[-1].event == failed
+        assert "".join(each.delta for each in recorder.only(TextDelta)) == "half an answer"
+        assert numbers(await follower.value()) == numbers(recorder.envelopes)
         for refused in (
             service.read(session_id),
             service.start_turn(session_id, "go on"),
@@ -89,11 +102,12 @@ async def test_a_runtime_that_is_stopped_has_answered_everybody(tmp_path: Path) 
             with pytest.raises(AgentError) as caught:
                 await refused
             assert caught.value.cause == "shutting_down"
-    async with open_runtime(store=tmp_path) as service:
-        assert "half an answer" in str((await transcript(service, session_id))[-1])
+    async with open_runtime(says(["a whole answer"]), store=tmp_path) as service:
+        assert (await service.wait_turn(session_id)).text == "a whole answer"
+        assert numbers(await replay(service, session_id))[: len(recorder.envelopes)] == numbers(recorder.envelopes)
 
 
 async def followed(service: SessionService, session_id: str) -> list[Envelope]:
     """Return what a subscription brings until it ends."""
-    async with service.subscribe(session_id) as events:
+    async with service.subscribe(session_id, after_seq=0) as events:
         return [each async for each in events]

@@ -17,6 +17,7 @@ from warren.base.errors import StoreError
 from warren.conversation import codec
 from warren.conversation.messages import ToolUseBlock
 from warren.models.tools import ToolCall, current_call, tool
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 
@@ -68,7 +69,8 @@ async def test_a_turn_that_is_run_again_gives_the_same_keys(tmp_path: Path) -> N
     model = says(
         reply("", use("a1", "x"), use("a2", "y")), reply("one"), reply("", use("b1", "x"), use("b2", "z")), reply("two")
     )
-    async with open_runtime(model, tools=[where], store=tmp_path, faults=faults) as service:
+    config = Config(durability="turn")
+    async with open_runtime(model, tools=[where], store=tmp_path, config=config, faults=faults) as service:
         session_id = await new_session(service)
         faults.too_large = True
         with pytest.raises(StoreError):

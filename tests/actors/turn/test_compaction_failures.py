@@ -16,6 +16,7 @@ from tests.support.compacting import (
     Model,
     about_compaction,
     assert_whole,
+    at_the_end,
     compacting,
     settings,
     summaries,
@@ -274,7 +275,7 @@ async def test_a_store_that_fails_the_turn_after_its_compaction(tmp_path: Path, 
         return reply("word " * 200, usage=ANSWER)
 
     model.answer = then_break
-    async with compacting(model, tmp_path, faults=faults) as service:
+    async with compacting(model, tmp_path, config=at_the_end(), faults=faults) as service:
         session_id = await new_session(service)
         await talk(service, session_id, 4, on_event=recorder)
         with pytest.raises(StoreError):

@@ -16,6 +16,7 @@ from tests.support.compacting import (
     FakeMemory,
     Model,
     assert_whole,
+    at_the_end,
     chatty,
     compacting,
     settings,
@@ -146,7 +147,9 @@ async def test_a_crash_of_the_session_at_each_step(tmp_path: Path, where: str) -
     """Its callers get AGENT_ERROR and one terminal event; whoever comes next finds the old history or the new one."""
     stage, recorder = Stage(where), Recorder()
     async with (
-        compacting(stage.model, tmp_path, config=CONFIG, faults=stage.faults, memory=stage.memory) as service,
+        compacting(
+            stage.model, tmp_path, config=at_the_end(CONFIG), faults=stage.faults, memory=stage.memory
+        ) as service,
         trio.open_nursery() as nursery,
     ):
         session_id = await new_session(service)
@@ -174,7 +177,7 @@ def _without_deltas(envelopes: list[Envelope]) -> list[tuple[int, str]]:
 async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
     """A turn whose beginning a compaction had stored ends once, for those who watch on and those who come back."""
     model, recorder, followed = Model(), Recorder(), list[Envelope]()
-    async with compacting(model, tmp_path) as service, trio.open_nursery() as nursery:
+    async with compacting(model, tmp_path, config=at_the_end()) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
 
         async def follow() -> None:
@@ -204,7 +207,7 @@ async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
 async def test_a_compacted_turn_whose_end_could_not_be_stored(tmp_path: Path, later: int) -> None:
     """It has ended once, as its caller was told, also for a session that left memory before the store had room."""
     model, faults = Model(), Faults()
-    config = attrs.evolve(CONFIG, limits=attrs.evolve(CONFIG.limits, idle_after=5.0))
+    config = at_the_end(attrs.evolve(CONFIG, limits=attrs.evolve(CONFIG.limits, idle_after=5.0)))
     async with compacting(model, tmp_path, config=config, faults=faults) as service:
         session_id = await new_session(service)
         await talk(service, session_id, 4)
@@ -255,7 +258,7 @@ async def test_a_lost_turns_compaction_has_reset_the_providers_figure(tmp_path: 
         return reply("word " * 80, usage=Usage(5_000, 10))
 
     model = Model(report)
-    async with compacting(model, tmp_path) as service:
+    async with compacting(model, tmp_path, config=at_the_end()) as service:
         session_id = await new_session(service)
         await talk(service, session_id, 1)
         await lose_a_compacted_turn(service, session_id, model)
@@ -272,7 +275,7 @@ async def test_a_lost_turns_time_is_booked_with_its_compaction(tmp_path: Path) -
         return await summarise(request, emit)
 
     model = Model(summary=slow)
-    async with compacting(model, tmp_path, config=CONFIG) as service:
+    async with compacting(model, tmp_path, config=at_the_end(CONFIG)) as service:
         session_id = await new_session(service, budget=Budget(max_seconds=100))
         await talk(service, session_id, 4)
         await lose_a_compacted_turn(service, session_id, model)
@@ -287,7 +290,7 @@ async def test_a_lost_turns_time_is_booked_with_its_compaction(tmp_path: Path) -
 async def test_a_shutdown_at_each_step(tmp_path: Path, where: str) -> None:
     """The runtime waits for a commit and for nothing else; the next one finds the turn ended, once."""
     stage, recorder = Stage(where), Recorder()
-    config = attrs.evolve(CONFIG, limits=Limits(drain=1))
+    config = at_the_end(attrs.evolve(CONFIG, limits=Limits(drain=1)))
     asked: list[Asked[Any]] = []
     async with trio.open_nursery() as nursery:
         async with compacting(stage.model, tmp_path, config=config, faults=stage.faults, memory=stage.memory) as first:

@@ -1,0 +1,70 @@
+"""The steps of a durable turn: what was said and done so far is committed before the turn goes on."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import attrs
+import trio
+
+from warren.base.errors import WarrenError
+from warren.base.values import define
+from warren.conversation.open_turn import KeptCall
+
+
+class CommitStep(Protocol):
+    """Stores the turn as it is: its messages and events so far, its state, and states of tool calls."""
+
+    async def __call__(self, calls: Sequence[KeptCall], *, settles: bool) -> None:
+        """Store it.
+
+        Args:
+            calls: the tool calls whose states have changed.
+            settles: whether the stored states of all other calls go: their results are in the messages.
+
+        Raises:
+            WarrenError: if the store refuses; nothing is changed.
+        """
+
+
+@define(eq=False)
+class Steps:
+    """The kept steps of one turn.
+
+    Attributes:
+        commit: stores the turn as it is.
+        kept: the number of the session's messages that are kept.
+        rows: whether the store has states of the turn's tool calls.
+        refusal: the error of the store if it has refused a step: the turn ends here, and goes on from what is kept.
+    """
+
+    commit: CommitStep
+    kept: int
+    rows: bool = False
+    refusal: WarrenError | None = None
+    _one: trio.Lock = attrs.field(factory=trio.Lock)  # each commit follows from the one before
+
+    async def keep(self, *, settles: bool = False) -> None:
+        """Commit the turn as it is. Raises WarrenError if the store refuses.
+
+        Args:
+            settles: whether the results of all tool calls are in the messages.
+        """
+        async with self._one:
+            await self._keep((), settles=settles and self.rows)
+
+    async def keep_calls(self, take: Callable[[], Sequence[KeptCall]]) -> None:
+        """Commit the states of tool calls that have changed: `take` returns them, and is told that they are taken.
+
+        Raises WarrenError if the store refuses.
+        """
+        async with self._one:
+            if calls := take():
+                await self._keep(calls, settles=False)
+
+    async def _keep(self, calls: Sequence[KeptCall], *, settles: bool) -> None:
+        try:
+            await self.commit(calls, settles=settles)
+        except WarrenError as exc:
+            self.refusal = exc
+            raise
+        self.rows = bool(calls) or (self.rows and not settles)
