@@ -128,7 +128,8 @@ class EventLog:
     StreamTruncated, and gets the end of the turn that it saw begin.
 
     A caller that wants the events of a turn puts a `Beginning` into its request, and gets a reader with the first event
-    that the turn publishes.
+    that the turn publishes. One that comes later, as its prompt repeats that of the turn, gets a reader of all of them
+    by `tell_begun`: those before may be in the store alone.
 
     There is no checkpoint in any method but those of readers: a turn counts on it between `stamp` and `publish`, and
     readers count on it between a look at the tail and the move of their cursor.
@@ -217,10 +218,14 @@ class EventLog:
             if reader.cursor >= before:
                 reader.notify(event)
         if self.beginning:
-            begun = self.beginning[:]
-            self.beginning.clear()
-            for each in begun:
-                each.fill(self, before)
+            self.tell_begun(before)
+
+    def tell_begun(self, cursor: int) -> None:
+        """Give each caller that waits for the events of the turn a reader of those above a number."""
+        begun = self.beginning[:]
+        self.beginning.clear()
+        for each in begun:
+            each.fill(self, cursor)
 
     # -- the store
 
@@ -599,6 +604,7 @@ class Beginning:
             return
         reader = log.read(cursor)
         if isinstance(on_begin, Telling):
+            reader.cursor = max(cursor, log.floor)  # it cannot wait for the store: it gets those that are in memory
             self._told = reader
         try:
             on_begin(reader)

@@ -525,6 +525,7 @@ class SessionActor:
                     mail.refuse(retired(self.session_id))
                 case Arrived() as message:
                     conversation.inbox.arrive(mail, message)
+                    self._tell_begun()
                 case AwaitTurn():
                     conversation.inbox.await_turn(mail)
                 case InterruptLeft() if conversation.open_turn is None:
@@ -546,6 +547,11 @@ class SessionActor:
                     mail.answer(None)
         except WarrenError as exc:
             mail.refuse(exc)
+
+    def _tell_begun(self) -> None:
+        """Give who repeats an input of the running turn the events of that."""
+        if self._turn is not None and self._turn.first_seq is not None:
+            self.log.tell_begun(self._turn.first_seq - 1)
 
     async def _store_withdrawal(self, withdrawn: InputOutcome) -> Result:
         error = await self.conversation.store_outcome(withdrawn)
@@ -641,6 +647,7 @@ class SessionActor:
             kept,
             NOTHING_LEFT if kept is None else dict(conversation.calls),
         )
+        self._tell_begun()
         if self.shared.limiter.tenancy.unbegun:
             self.shared.limiter.tenancy.begins(self.session_id)
         self._machine.step(BEGUN)

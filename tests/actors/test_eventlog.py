@@ -460,6 +460,30 @@ async def test_the_end_of_a_lost_turn_comes_before_events_in_memory() -> None:
     assert [type((await anext(reader)).event) for _ in range(2)] == [RunFailed, TextDelta]
 
 
+async def test_a_reader_of_a_turn_that_goes_on_hears_nothing_of_its_loss() -> None:
+    """As soon as the turn has another process for certain, the reader goes on behind what it was shown in vain."""
+    stream = Stream()
+    stream.say("kept")
+    stream.rows += map(row_of, stream.log.unstored())
+    stream.log.committed()
+    answers = [Lost(2, 1_000_000, ended=True, final=False), Lost(2, 1_000_000, ended=True)]
+
+    async def find(_session_id: str, _seq: int) -> Lost:
+        await trio.lowlevel.checkpoint()
+        return answers.pop(0)
+
+    reader = stream.follow(4)
+    stream.log.expect_lost(reader, find)
+    assert await reader.load() == []
+    stream.log.begin(1_000_000)
+    stream.publish(stream.log.stamp(TurnResumed(1, 1)))
+    stream.say("rest")
+    stream.end()
+    found = [await anext(reader) for _ in range(3)]
+    assert [each.event for each in found] == [TurnResumed(1, 1), TextDelta("rest"), END]
+    assert numbers(found) == [1_000_001, 1_000_002, 1_000_003]
+
+
 @pytest.mark.parametrize("seen", [0, 2, 3, 6])
 async def test_a_slow_reader_of_a_turn_that_no_store_takes_sees_its_end(seen: int) -> None:
     """Also if another process has gone on with the session before the reader came so far."""
@@ -518,6 +542,23 @@ async def test_a_turn_begins_once_for_its_caller() -> None:
     stream.say("first", "second")
     assert (len(readers), begun.on_begin, stream.log.beginning) == (1, None, [])
     assert text(readers[0].take() or ()) == "firstsecond"
+
+
+async def test_a_caller_that_comes_later_gets_the_whole_turn() -> None:
+    """A reader of all events, the stored ones too; a function that is called with each gets those in memory."""
+    stream, readers, seen = Stream(), list[EventReader](), list[Envelope]()
+    stream.say("before")
+    stream.end()
+    stream.say("first", "second")
+    stream.rows += map(row_of, stream.log.unstored())
+    stream.log.committed()
+    stream.say("third")
+    stream.log.beginning += [Beginning(readers.append), Beginning(Telling(seen.append))]
+    stream.log.tell_begun(2)
+    stream.say("fourth")
+    (reader,) = readers
+    assert text([await anext(reader), await anext(reader)]) == "firstsecondthirdfourth"
+    assert text(seen) == "thirdfourth"
 
 
 @pytest.mark.parametrize("told", [False, True])

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from warren.conversation import codec
-from warren.conversation.events import TERMINAL, Envelope, Event, RunStarted, StreamTruncated
+from warren.conversation.events import TERMINAL, Envelope, Event, RunStarted, StreamTruncated, TurnResumed
 from warren.conversation.messages import (
     AssistantMessage,
     Message,
@@ -57,6 +57,16 @@ def assert_whole_turns(events: Iterable[Event]) -> None:
             assert running or isinstance(event, StreamTruncated), f"outside of a turn: {event}"
             running = running and not isinstance(event, TERMINAL)
     assert not running, "a turn has no terminal event"
+
+
+def counted(envelopes: Iterable[Envelope]) -> list[Envelope]:
+    """Return the events that count: a reader takes back those that a turn which went on has not kept."""
+    found: list[Envelope] = []
+    for each in envelopes:
+        if isinstance(each.event, TurnResumed):
+            found = [before for before in found if before.seq <= each.event.kept_seq]
+        found.append(each)
+    return found
 
 
 def name(event: Event) -> str:

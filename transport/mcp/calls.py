@@ -123,6 +123,8 @@ class _CallTurn:
         heard: list[EventReader] = []
 
         def begin(reader: EventReader) -> None:
+            self.session_id = reader.session_id
+            self._begun.set()
             if progress is not None:
                 progress.begin(reader.another())
             Telling(self._hear)(reader)
@@ -143,10 +145,8 @@ class _CallTurn:
             self._over.set()
 
     def _hear(self, envelope: Envelope) -> None:
-        self.session_id = envelope.session_id
         self._own |= isinstance(envelope.event, RunStarted)
         self._ended = isinstance(envelope.event, TERMINAL)
-        self._begun.set()
 
     def abandon(self) -> None:
         """Let `run` wait no longer for the end of the turn, which goes on."""

@@ -1,5 +1,6 @@
 """Prompts under a key: each answer is the final one, which never changes, or says that the key may be sent again."""
 
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -9,13 +10,15 @@ import trio
 from tests.actors.session.faulty import config
 from tests.actors.session.inboxes import Slow, said
 from tests.support.asking import Asked, ask
+from tests.support.checks import names
 from tests.support.compacting import Model, at_the_end, compacting, talk
 from tests.support.crashing import actor_of, crash
 from tests.support.faulty_store import Faults
-from tests.support.models import FunctionModel, says, stuck
+from tests.support.models import FunctionModel, Puppet, says, stuck
 from tests.support.runtime import new_session, open_runtime, storage_of
 from warren.actors.calls.service import Service
 from warren.base.errors import AgentError, ProviderError, StoreError, WarrenError
+from warren.calls.streams import EventReader
 from warren.conversation.views import TurnResult
 from warren.settings.config import Config, RetryPolicy
 from warren.storage.operations import Commit
@@ -143,3 +146,22 @@ async def test_a_crashed_session_keeps_its_keys(tmp_path: Path) -> None:
         assert isinstance(await sent(service, session_id), TurnResult)
         await trio.sleep(100)
         assert await said(service, session_id) == ["x", "plain"]
+
+
+async def test_who_repeats_a_prompt_gets_the_events_of_its_turn() -> None:
+    """From the first one on, at once: the turn may wait for long before its next event."""
+    model = Puppet()
+    async with open_runtime(model) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        start = partial(service.start_turn, session_id, "x", mode="queue", idempotency_key="x")
+        nursery.start_soon(start)
+        await model.reached(1)
+        model.say("half")
+        await trio.sleep(1)
+        readers = list[EventReader]()
+        again: Asked[TurnResult] = ask(nursery, partial(start, on_begin=readers.append))
+        await trio.sleep(1)
+        assert names(readers[0].take() or ()) == ["run_started", "turn_started", "text_delta"]
+        model.say(None)
+        await again.value()
+        assert names(readers[0].take() or ())[-1] == "run_completed"

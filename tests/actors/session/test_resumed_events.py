@@ -1,0 +1,128 @@
+"""The events of a turn that goes on in another process, for those who follow it and for those who ask again."""
+
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import Asked, ask
+from tests.support.checks import assert_valid_stream, counted, names
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.runtime import new_session, open_runtime, replay
+from warren.base.errors import AgentError
+from warren.calls.facade import SessionService
+from warren.calls.streams import EventReader
+from warren.conversation.events import TERMINAL, Envelope, TextDelta, TurnResumed
+from warren.conversation.messages import AssistantMessage, ToolUseBlock
+from warren.conversation.views import TurnResult
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
+
+pytestmark = pytest.mark.virtual_time
+
+
+@tool
+async def look() -> str:
+    """Look."""
+    await trio.lowlevel.checkpoint()
+    return "seen"
+
+
+@attrs.define(eq=False)
+class Halting:
+    """A model that asks for a tool and then answers; it stands still in the middle of its first answers.
+
+    Attributes:
+        halts: how many answers are never ended.
+        asked: the number of its calls.
+    """
+
+    halts: int = 1
+    asked: int = 0
+
+    async def answer(self, request: ModelRequest, emit: Emit) -> ModelReply:
+        """Make an answer."""
+        self.asked += 1
+        await trio.lowlevel.checkpoint()
+        if not any(isinstance(each, AssistantMessage) for each in request.messages):
+            emit(TextPiece("let me see"))
+            return reply("let me see", ToolUseBlock("c1", "look"))
+        emit(TextPiece(f"try {self.asked}"))
+        if self.asked <= self.halts + 1:
+            await trio.sleep_forever()
+        emit(TextPiece(", whole"))
+        return reply(f"try {self.asked}, whole")
+
+
+def said(log: list[Envelope]) -> str:
+    """Return the text that deltas have brought."""
+    return "".join(each.event.delta for each in log if isinstance(each.event, TextDelta))
+
+
+async def begun_and_stopped(model: Halting, store: Path) -> tuple[str, list[Envelope]]:
+    """Stop a runtime in the middle of an answer; return the session, and the events that a reader was shown."""
+    log = list[Envelope]()
+    async with trio.open_nursery() as nursery:
+        async with open_runtime(FunctionModel(model.answer), store=store, tools=[look]) as service:
+            session_id = await new_session(service)
+            turn = ask(
+                nursery,
+                partial(service.start_turn, session_id, "go", mode="queue", idempotency_key="k", on_event=log.append),
+            )
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await turn.failure(AgentError)).cause == "shutting_down"
+    return session_id, log
+
+
+async def followed(service: SessionService, session_id: str, after_seq: int) -> list[Envelope]:
+    """Return the events above a number, up to the end of the turn."""
+    found = list[Envelope]()
+    with trio.fail_after(60):
+        async with service.subscribe(session_id, after_seq=after_seq) as events:
+            async for envelope in events:
+                found.append(envelope)
+                if isinstance(envelope.event, TERMINAL):
+                    break
+    return found
+
+
+@pytest.mark.parametrize("stops", [1, 3])
+async def test_a_reader_takes_back_what_no_process_has_kept(tmp_path: Path, stops: int) -> None:
+    """Behind the last event that it was shown it gets the rest; what counts of both is the answer, each piece once."""
+    model = Halting(stops)
+    session_id, log = await begun_and_stopped(model, tmp_path)
+    for _ in range(stops - 1):
+        async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[look]) as service:
+            await trio.testing.wait_all_tasks_blocked()
+            async with service.subscribe(session_id, after_seq=log[-1].seq) as events:
+                log += events.take() or await events.load()
+    async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[look]) as service:
+        log += await followed(service, session_id, log[-1].seq)
+        stored = await replay(service, session_id)
+    assert_valid_stream(log)
+    assert [each.event.resumed for each in log if isinstance(each.event, TurnResumed)] == list(range(1, stops + 1))
+    assert said(counted(log)) == said(counted(stored)) == f"let me seetry {stops + 2}, whole"
+    assert names(counted(log)).count("tool_result_received") == 1
+
+
+async def test_who_asks_again_gets_the_events_of_the_whole_turn(tmp_path: Path) -> None:
+    """From the first one on, which another process has stored, up to the end; so its key is all that it has to keep."""
+    model = Halting()
+    session_id, _ = await begun_and_stopped(model, tmp_path)
+    readers = list[EventReader]()
+    async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[look]) as service:
+        async with trio.open_nursery() as nursery:
+            start = partial(service.start_turn, session_id, "go", mode="queue", idempotency_key="k")
+            again: Asked[TurnResult] = ask(nursery, partial(start, on_begin=readers.append))
+            result = await again.value()
+        found = list[Envelope]()
+        async for envelope in readers[0]:
+            found.append(envelope)
+            if isinstance(envelope.event, TERMINAL):
+                break
+    assert (found[0].seq, found[-1].seq) == (result.first_seq, result.last_seq)
+    assert_valid_stream(found)
+    assert said(counted(found)) == "let me see" + result.text
