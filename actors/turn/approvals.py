@@ -112,21 +112,30 @@ class Approvals:
             return None
         return f"not run: {tool.category} tools are denied here; go on without them"
 
-    async def refused(self, call: ToolUseBlock, tool: Tool) -> str | None:
+    async def refused(self, call: ToolUseBlock, tool: Tool, *, may_have_run: bool = False) -> str | None:
         """Wait for approval of a call. Return None if it may run, else the reason of the refusal, for the model."""
-        decision = await self.decision(call, tool)
+        decision = await self.decision(call, tool, may_have_run=may_have_run)
         if decision is None:
             return NOBODY
         reason = f": {decision.reason}" if decision.reason else ""
         return None if decision.allow else f"not run: it was refused{reason}"
 
-    async def decision(self, call: ToolUseBlock, tool: Tool, question_of: str | None = None) -> Decision | None:
-        """Wait for the decision on a call, or on a question of a running call. Return None after the timeout."""
+    async def decision(
+        self, call: ToolUseBlock, tool: Tool, question_of: str | None = None, *, may_have_run: bool = False
+    ) -> Decision | None:
+        """Wait for the decision on a call, or on a question of a running call. Return None after the timeout.
+
+        Args:
+            call: the call.
+            tool: its tool.
+            question_of: the running call, if it is a question of one.
+            may_have_run: whether the call may have run already, as its process ended.
+        """
         asked = (call.id, call.name, call.args, tool.category)
-        self.emit(ToolApprovalRequested(*asked, round(self.timeout * 1000), question_of))
+        self.emit(ToolApprovalRequested(*asked, round(self.timeout * 1000), question_of, may_have_run))
         until = utc_now() + timedelta(seconds=self.timeout)
         try:
-            decision = await self._wait(PendingApproval(*asked, until, question_of))
+            decision = await self._wait(PendingApproval(*asked, until, question_of, may_have_run))
         except trio.Cancelled:
             self.emit(ToolApprovalResolved(call.id, call.name, "cancelled"))
             raise

@@ -29,6 +29,7 @@ OPTIONS: Final[Mapping[str, tuple[str, bool]]] = {
 }
 """The options that the client shows: name, and whether the call may run. The key is both the kind and the id."""
 ALWAYS: Final = frozenset({"allow_always", "reject_always"})
+MAY_HAVE_RUN: Final = "may have run already: the process ended during it"
 NO_ANSWER: Final = "the client returned no decision"
 UPDATE: Final = "sessionUpdate"
 
@@ -56,12 +57,13 @@ class Permissions:
     ) -> None:
         """Have the user allow or deny a call, unless a decision for all calls of the tool exists, and tell the runtime.
 
-        A question of a running call is put in each case: its text is another one each time.
+        A question of a running call is put in each case, as its text is another one each time. So is a call that may
+        have run already, which the title says.
 
         `task_status` is started once the request to the client is queued. An answer that cannot be read denies the
         call. Nothing that the client does raises.
         """
-        allow = None if event.question_of is not None else self.always.get(event.name)
+        allow = None if event.stands_alone else self.always.get(event.name)
         if allow is None:
             decision = await self._asked(event, task_status.started)
         else:
@@ -81,7 +83,7 @@ class Permissions:
             logger.warning("session %s: no permission for %s: %s", self.session_id, event.name, _problem(response))
             return Decision(allow=False, reason=NO_ANSWER)
         allow = OPTIONS[chosen][1]
-        if chosen in ALWAYS and event.question_of is None:
+        if chosen in ALWAYS and not event.stands_alone:
             self.always[event.name] = allow
         return Decision(allow)
 
@@ -98,7 +100,9 @@ def chosen_of(response: Response) -> str | None:
 
 def _question(session_id: str, event: ToolApprovalRequested) -> Mapping[str, Any]:
     call = {name: value for name, value in tool_call(event.id, event.name, event.args).items() if name != UPDATE}
-    kinds = OPTIONS if event.question_of is None else OPTIONS.keys() - ALWAYS
+    if event.may_have_run:
+        call["title"] = f"{event.name} ({MAY_HAVE_RUN})"
+    kinds = OPTIONS.keys() - ALWAYS if event.stands_alone else OPTIONS
     options = [{"optionId": kind, "name": name, "kind": kind} for kind, (name, _) in OPTIONS.items() if kind in kinds]
     return {"sessionId": session_id, "toolCall": call, "options": options}
 

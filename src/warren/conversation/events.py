@@ -86,7 +86,10 @@ class ToolCallRequested:
 
 @value
 class ToolApprovalRequested:
-    """A tool call waits for approval, for at most `timeout_ms`; with `question_of`, a question of that running call."""
+    """A tool call waits for approval, for at most `timeout_ms`; with `question_of`, a question of that running call.
+
+    With `may_have_run` it may have run already: the process ended during it.
+    """
 
     id: str
     name: str
@@ -94,6 +97,12 @@ class ToolApprovalRequested:
     category: Category
     timeout_ms: int
     question_of: str | None = None
+    may_have_run: bool = False
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether no decision on other calls of the tool holds for it: it is of one moment, or of one text."""
+        return self.may_have_run or self.question_of is not None
 
 
 @value

@@ -63,6 +63,7 @@ class PendingApproval:
         category: the kind of the tool.
         until: time at which it is refused, if nobody has decided (UTC).
         question_of: the running call, if this is a question of it.
+        may_have_run: whether it may have run already: the process ended during it.
     """
 
     call_id: str
@@ -71,6 +72,7 @@ class PendingApproval:
     category: Category
     until: datetime
     question_of: str | None = None
+    may_have_run: bool = False
 
 
 @frozen

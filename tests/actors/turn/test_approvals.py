@@ -1,5 +1,7 @@
 """Tool calls that wait for somebody's word, and kinds of tools that are switched on and off."""
 
+import math
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -10,6 +12,7 @@ import trio.testing
 from tests.support.checks import assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
+from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -18,9 +21,10 @@ from warren.base.errors import (
     SessionNotRunningError,
 )
 from warren.calls.facade import SessionService
+from warren.conversation import codec
 from warren.conversation.budget import Budget
-from warren.conversation.categories import Gates, Switches
-from warren.conversation.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
+from warren.conversation.categories import Decision, Gates, Switches
+from warren.conversation.events import Envelope, Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest
@@ -144,6 +148,25 @@ async def test_whoever_reads_a_session_sees_the_calls_that_wait() -> None:
         await service.approve_tool(session_id, call.call_id, "allow")
         assert (await service.read(session_id)).state.pending_approvals == ()
         assert [each.pending_approvals for each in (await service.list()).sessions] == [0]
+
+
+@pytest.mark.parametrize("may_have_run", [False, True])
+async def test_a_call_that_may_have_run_says_so(*, may_have_run: bool) -> None:
+    """The event and the view say it; for other calls neither has the member on the wire."""
+    seen: list[Event] = []
+    approvals = Approvals(Gates(), 60, seen.append, RunningTime(math.inf))
+    call = ToolUseBlock("call-1", "shell", {"command": "ls"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(approvals.refused, call, shell, may_have_run=may_have_run))
+        await trio.testing.wait_all_tasks_blocked()
+        (pending,) = approvals.pending
+        (asked,) = seen
+        assert isinstance(asked, ToolApprovalRequested)
+        assert (asked.may_have_run, pending.may_have_run, asked.stands_alone) == (may_have_run,) * 3
+        for shown in (asked, pending):
+            on_the_wire = codec.parse(codec.encode(shown))
+            assert on_the_wire.get("may_have_run") is (True if may_have_run else None)
+        approvals.decide("call-1", Decision(allow=True))
 
 
 async def test_waiting_for_approval_is_free() -> None:

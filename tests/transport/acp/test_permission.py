@@ -1,6 +1,6 @@
 """Tool calls that wait for the word of whoever sits in front of the client."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -13,10 +13,13 @@ from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import Client, chosen, connect, said
 from warren.calls.facade import SessionService
 from warren.conversation.categories import Gates
+from warren.conversation.events import ToolApprovalRequested
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import asking, tool
 from warren.settings.config import Config, Limits
+from warren.transport.acp.permission import Permissions
+from warren.transport.rpc.jsonrpc import Response
 
 pytestmark = pytest.mark.virtual_time
 ASK = Config(gates=Gates(mcp="ask"))
@@ -126,6 +129,25 @@ async def test_always_holds_for_the_session(option: str, dug: list[str]) -> None
         assert (DUG, len(client.asked)) == (dug, 1)
         await client.prompt(await client.new(), "4")
         assert len(client.asked) == 2
+
+
+async def test_always_does_not_hold_for_a_call_that_may_have_run() -> None:
+    """Its question says that it may have run, and has two ways to answer; what is said of it holds for no other."""
+    asked: list[Mapping[str, Any]] = []
+
+    async def ask(_method: str, params: Mapping[str, Any], sent: Callable[[], None]) -> Response:
+        await trio.lowlevel.checkpoint()
+        sent()
+        asked.append(params)
+        return Response(1, chosen("allow_always")["result"], None)
+
+    async with open_runtime(says(reply("done"))) as service:
+        permissions = Permissions(service, "none", ask)
+        for may_have_run in (True, False, True, False):
+            await permissions.approve(ToolApprovalRequested("c0", "dig", {}, "mcp", 1000, None, may_have_run))
+    marked = "dig (may have run already: the process ended during it)"
+    told = [(each["toolCall"]["title"], len(each["options"])) for each in asked]
+    assert told == [(marked, 2), ("dig", 4), (marked, 2)]
 
 
 @tool(category="mcp")

@@ -6,6 +6,7 @@ import pty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -17,7 +18,7 @@ from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
 from warren.conversation.categories import Decision
 from warren.conversation.events import ToolApprovalRequested, ToolApprovalResolved
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.cli.turns.asking import NOBODY, QUESTION, ApprovalQueue, Asker
+from warren.transport.cli.turns.asking import MAY_HAVE_RUN, NOBODY, ONCE, QUESTION, ApprovalQueue, Asker
 from warren.transport.cli.turns.taking import FIRST_WORDS
 
 WHO_KNOWS = {"tool_calls": [{"name": "datetime_now", "args": {}}]}
@@ -72,6 +73,17 @@ async def test_always_holds_for_the_tool() -> None:
         assert screen.getvalue().count(QUESTION) == 1
         os.write(writer, b"n\n")
         assert not (await asker.decide(request("c3", "fill"))).allow
+
+
+async def test_always_does_not_hold_for_a_call_that_may_have_run() -> None:
+    """The user is told that it may have run, and is asked each time."""
+    with typed("a\n") as (asker, writer, screen):
+        assert (await asker.decide(request())).allow
+        os.write(writer, b"n\n")
+        again = attrs.evolve(request("c2"), may_have_run=True)
+        assert not (await asker.decide(again)).allow
+        assert screen.getvalue().endswith(f"{MAY_HAVE_RUN}\n{ONCE}")
+        assert screen.getvalue().count(MAY_HAVE_RUN) == 1
 
 
 async def test_a_question_that_is_given_up_takes_no_line() -> None:

@@ -1,7 +1,7 @@
 """A turn that goes on after an interruption, as the console shows it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from playwright.sync_api import WebSocketRoute, expect
@@ -16,8 +16,10 @@ from warren.conversation.events import (
     RunStarted,
     SessionMoved,
     TextDelta,
+    ToolApprovalRequested,
     ToolExecutionCompleted,
     TurnResumed,
+    TurnStarted,
 )
 from warren.conversation.usage import Usage
 from warren.transport.rpc import jsonrpc
@@ -94,25 +96,47 @@ def test_a_turn_whose_end_the_store_has_lost(served: Gateway, watched: Watched) 
     assert ([each["state"] for each in before], turn["entries"]) == (["done"], [["resumed", 1, None]])
 
 
-def test_the_page_of_a_session_whose_turn_goes_on(served: Gateway, watched: Watched) -> None:
-    """The text is gone from the page as soon as it is taken back, and the rest follows below a line."""
-    page, session_id, sockets = watched.page, served.create(None), list[WebSocketRoute]()
+def teller(served: Gateway, watched: Watched) -> Callable[[Sequence[Envelope]], None]:
+    """Show a session without a turn, and return a function that sends events of it to the page."""
+    page, session_id, sockets, answers = watched.page, served.create(None), list[WebSocketRoute](), list[str | bytes]()
 
     def through(socket: WebSocketRoute) -> None:
-        sockets.append(socket)
-        server = socket.connect_to_server()
-        server.on_message(socket.send)
+        def answer(message: str | bytes) -> None:
+            socket.send(message)
+            if "after_seq" in str(message):
+                answers.append(message)
 
-    page.route_web_socket(re.compile("/ws$"), through)
-    show(page, served, "session", session_id)
-    expect(page.get_by_text("No turn yet")).to_be_visible()
-    told = resumed_turn()
-    marker = envelope(told[len(told) - 9].seq, SessionMoved(5, 12))
+        sockets.append(socket)
+        socket.connect_to_server().on_message(answer)
 
     def tell(events: Sequence[Envelope]) -> None:
         for each in events:
             data = on_the_wire(each) | {"session_id": session_id}
             sockets[-1].send(jsonrpc.notification(EVENT, data).decode())
+
+    page.route_web_socket(re.compile("/ws$"), through)
+    show(page, served, "session", session_id)
+    expect(page.get_by_text("No turn yet")).to_be_visible()
+    while len(answers) < 2:
+        page.wait_for_timeout(10)
+    return tell
+
+
+def test_a_call_that_may_have_run(served: Gateway, watched: Watched) -> None:
+    """The one who decides on it is told that it may have run; other calls that wait do not say so."""
+    page, tell = watched.page, teller(served, watched)
+    news: list[Event] = [RunStarted("s1", "go"), TurnStarted(0)]
+    news += [ToolApprovalRequested(f"c{number}", "pay", {}, "mcp", 60_000, None, number == 1) for number in range(2)]
+    tell([envelope(seq, event) for seq, event in enumerate(news, 1)])
+    expect(page.locator(".approval")).to_have_count(2)
+    expect(page.locator(".approval", has_text="It may have run already: the process ended during it.")).to_have_count(1)
+
+
+def test_the_page_of_a_session_whose_turn_goes_on(served: Gateway, watched: Watched) -> None:
+    """The text is gone from the page as soon as it is taken back, and the rest follows below a line."""
+    page, tell = watched.page, teller(served, watched)
+    told = resumed_turn()
+    marker = envelope(told[len(told) - 9].seq, SessionMoved(5, 12))
 
     tell([each for each in told if each.seq < LATER])
     expect(turns(page).locator(".said.model")).to_have_text([re.compile("let me see"), re.compile("half")])

@@ -20,6 +20,7 @@ from warren.transport.cli.terminal.streams import Streams
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
 ONCE: Final = "allow? [y]es/[n]o "
+MAY_HAVE_RUN: Final = "it may have run already: the process ended during it"
 NOBODY: Final = "there is no terminal to ask on"
 WORDS: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "a": "a", "always": "a"}
 
@@ -49,18 +50,20 @@ class Asker:
 
     async def decide(self, event: ToolApprovalRequested) -> Decision:
         """Return whether the user approves a call. After a cancellation, later input is left to other readers."""
-        if self.approve_all or (event.name in self.always and event.question_of is None):
+        if self.approve_all or (event.name in self.always and not event.stands_alone):
             return Decision(allow=True)
         if not self.terminal:
             return Decision(allow=False, reason=NOBODY)
         return await self._ask(event)
 
     async def _ask(self, event: ToolApprovalRequested) -> Decision:
-        of_tool = event.question_of is not None  # its text is another one each time: no word holds for the next
-        heading = f"{event.name} asks" if of_tool else f"the model wants to use {event.name}"
-        words = {word: each for word, each in WORDS.items() if each != "a"} if of_tool else WORDS
-        question = Question(self.streams, ONCE if of_tool else QUESTION, words, self.descriptor)
-        word = await question.ask(f"{heading} ({event.category}): {shorten(event.args)}\n")
+        heading = f"the model wants to use {event.name}" if event.question_of is None else f"{event.name} asks"
+        lines = [f"{heading} ({event.category}): {shorten(event.args)}\n"]
+        if event.may_have_run:
+            lines.append(f"{MAY_HAVE_RUN}\n")
+        words = {word: each for word, each in WORDS.items() if each != "a"} if event.stands_alone else WORDS
+        question = Question(self.streams, ONCE if event.stands_alone else QUESTION, words, self.descriptor)
+        word = await question.ask("".join(lines))
         if word == "a":
             self.always.add(event.name)
         return Decision(allow=word in ("y", "a"))

@@ -90,6 +90,7 @@ function Approval({ entry, now, decide }) {
   const [asked, setAsked] = useState(false);
   const left = entry.until - (now || Date.now());
   return html`<div class="approval" role="group" aria-label=${`Approval of ${entry.name}`}>
+    ${entry.mayHaveRun && html`<strong>It may have run already: the process ended during it.</strong>`}
     <span>${left > 0 ? `Waits for your decision, for ${duration(Math.ceil(left / 1000) * 1000)} more.` : "The time for a decision is over."}</span>
     <button class="primary" onClick=${() => decide(entry.id, "allow")}>Approve</button>
     <button onClick=${() => decide(entry.id, "deny")}>Deny</button>
