@@ -245,7 +245,7 @@ class ToolRun:
         *,
         may_have_run: bool = False,
     ) -> None:
-        if (reason := await approvals.refused(call, tool)) is not None:
+        if (reason := await approvals.refused(call, tool, may_have_run=may_have_run)) is not None:
             return self._refuse(call, reason)
         self._begin(call)
         if self.steps is not None and not may_have_run:

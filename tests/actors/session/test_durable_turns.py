@@ -192,7 +192,7 @@ async def test_a_person_decides_on_a_call_that_may_have_run(tmp_path: Path, *, a
     async with bench.open(tmp_path) as service:
         await trio.sleep(1)
         (pending,) = (await service.read(session_id)).state.pending_approvals
-        assert (pending.call_id, pending.name) == ("call-0-0", "pay")
+        assert (pending.call_id, pending.name, pending.may_have_run) == ("call-0-0", "pay", True)
         await service.approve_tool(session_id, pending.call_id, "allow" if allow else "deny")
         assert (await service.wait_turn(session_id)).text == "done"
     assert len(bench.runs) == (2 if allow else 1)
