@@ -139,7 +139,7 @@ def _orphans() -> Iterator[Check]:
         yield RowCheck("orphans", sentence, _counted(table, conditions), fixable=True)
 
 
-SETTLED: Final = "session IN (SELECT key FROM sessions WHERE turn IS NULL)"
+SETTLED: Final = "session IN (SELECT key FROM {t}sessions WHERE turn IS NULL)"
 """The condition for the state of a tool call without an open turn."""
 EMPTY: Final[Mapping[Home, str]] = {
     "sqlite": "(typeof(blob) <> 'integer' OR blob NOT IN (SELECT key FROM blobs))",
@@ -182,6 +182,7 @@ PEERS: Final = Check("peers", "{}: their peers do not find them by their names, 
 CUT_OFF: Final = Check("files", "{}: they cannot read files that their messages name", fixable=True)
 LOST: Final = Check("files", "{}: the bytes of files that their messages name are gone")
 DIFFERENT: Final = Check("files", "{}: the bytes of files are not those that were attached")
+UNREADABLE_TURN: Final = Check("turns", "{}: the open turn cannot be read; the next turn ends it", fixable=True)
 UNREADABLE_INPUT: Final = Check("inbox", "{}: an input waits that cannot be read; the next turn skips it", fixable=True)
 BESIDE: Final = (
     RowCheck(

@@ -21,10 +21,14 @@ from warren.storage import auditing, ledger, rows
 from warren.storage.membership import Status
 from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
+from warren.storage.sqlite.database import version_of
+from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.standins import NO_SUMMARY, stand_in
 
 FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""
+WITH_TURNS: Final = 13
+"""The first version of the schema with open turns."""
 NO_TENANT: Final = "lost-and-found"
 """The tenant that a session gets if nobody can tell whose it was: none that has callers."""
 
@@ -165,9 +169,15 @@ def scan(db: apsw.Connection) -> Iterator[BadRow]:
                 yield _bad(db, name, key, session, str(exc))
 
 
+def sessions_in(db: apsw.Connection) -> str:
+    """Return the source of the rows of sessions; a file of an older version, which is only read, has no open turns."""
+    return "sessions" if version_of(db, SESSION_STORE) >= WITH_TURNS else "(SELECT *, NULL AS turn FROM sessions)"
+
+
 def readable_session(db: apsw.Connection, key: int) -> str | None:
     """Return the id of a session with a readable row, None for a damaged row. Raises apsw.Error."""
-    row: Any = db.execute(f"SELECT {_TABLES['sessions'].columns} FROM sessions WHERE key = ?", (key,)).fetchone()
+    query = f"SELECT {_TABLES['sessions'].columns} FROM {sessions_in(db)} WHERE key = ?"
+    row: Any = db.execute(query, (key,)).fetchone()
     try:
         _check_session(row)
         return rows.text_in(row[0], "session_id")

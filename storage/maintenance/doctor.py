@@ -250,8 +250,9 @@ def _sweep(table: str, db: apsw.Connection, _holder: Holder, folder: Path) -> in
 
 
 def _drop_calls(db: apsw.Connection, _holder: Holder, folder: Path) -> int:
-    keep(db, folder, "calls", checks.SETTLED, "its session has no open turn")
-    db.execute(f"DELETE FROM calls WHERE {checks.SETTLED}")
+    where = checks.SETTLED.format(t="")
+    keep(db, folder, "calls", where, "its session has no open turn")
+    db.execute(f"DELETE FROM calls WHERE {where}")
     return db.changes()
 
 

@@ -18,7 +18,7 @@ from warren.base.values import define, frozen
 from warren.conversation.memory import Progress
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance import plans
-from warren.storage.maintenance.damage import readable_session
+from warren.storage.maintenance.damage import readable_session, sessions_in
 from warren.storage.maintenance.files import log_size, reading, rivals
 from warren.storage.operations import Audit, Delete
 from warren.storage.queries import ANY_TENANT, SessionRow
@@ -36,11 +36,11 @@ PATIENCE_MS: Final = 20
 ATTEMPTS: Final = 50
 # A time that is damaged is no reason to remove something. By its type: see `checks.ORPHANED`.
 _IS_YOUNG: Final = f"(typeof({{0}}) <> 'integer' OR {{0}} >= ?1 OR {{0}} < {plans.EARLIEST})"
-# In both, `edge` is the first row that stays.
+# In both, `edge` is the first row that stays. The process that goes on with an open turn needs its messages and events.
 _SUPERSEDED: Final = f"""
     WITH held AS (
-        SELECT key, max(1, messages_from) AS low, head FROM sessions
-        WHERE state <> {DELETED} AND typeof(head) = 'integer' AND head > max(1, messages_from)
+        SELECT key, max(1, messages_from) AS low, head FROM {{sessions}}
+        WHERE turn IS NULL AND state <> {DELETED} AND typeof(head) = 'integer' AND head > max(1, messages_from)
     ), due AS (
         SELECT key, low, coalesce((
             SELECT position FROM messages
@@ -56,7 +56,7 @@ _OLD_EVENTS: Final = f"""
         SELECT key, coalesce((
             SELECT seq FROM events
             WHERE session = key AND typeof(seq) = 'integer' AND {_IS_YOUNG.format("timestamp")} ORDER BY seq LIMIT 1
-        ), last_seq + 1) AS edge FROM sessions WHERE state <> {DELETED}
+        ), last_seq + 1) AS edge FROM {{sessions}} WHERE turn IS NULL AND state <> {DELETED}
     )
     SELECT key, edge, count(*), sum(octet_length(body)) FROM due
     JOIN events ON session = key AND typeof(seq) = 'integer' AND seq < edge GROUP BY key ORDER BY key
@@ -312,7 +312,8 @@ class _Due:
 def _due(db: apsw.Connection, table: plans.Table, age: float | None, now: datetime) -> list[_Due]:
     if age is None:
         return []
-    found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (plans.stored_cut(age, now),))
+    query = (_SUPERSEDED if table == "messages" else _OLD_EVENTS).format(sessions=sessions_in(db))
+    found = db.execute(query, (plans.stored_cut(age, now),))
     return [_Due(key, table, edge, rows, size) for key, edge, rows, size in found]
 
 

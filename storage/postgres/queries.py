@@ -95,11 +95,11 @@ _SESSIONS_THAT_WAIT: Final = f"""
     WITH others AS MATERIALIZED (
         SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
     )
-    SELECT session_id FROM warren.sessions s
-    WHERE state = {OPEN} AND key IN (
-            SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts
-            UNION SELECT key FROM warren.sessions WHERE turn IS NOT NULL)
-        AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
+    SELECT session_id FROM (
+        SELECT key, session_id, tenant, holder FROM warren.sessions WHERE state = {OPEN} AND turn IS NOT NULL
+        UNION SELECT key, session_id, tenant, holder FROM warren.sessions
+        WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
+    ) AS s WHERE NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
     ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
 """
 _OPEN_TURNS: Final = f"""

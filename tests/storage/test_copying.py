@@ -16,12 +16,14 @@ from tests.storage.conformance.faults import every
 from tests.storage.conformance.homes import done, put
 from tests.storage.copies import Place, copied, source, target
 from tests.storage.files import blob
-from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updated
+from tests.storage.samples import NOW, TEXTS, entry, kept, moved, of_text, step, turn, updated
 from tests.support.postgres import database, name_in, server
 from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT, Creation
 from warren.calls.operators import AuditRequest
 from warren.calls.sessions import ForkRequest
+from warren.conversation.messages import ToolResult
+from warren.conversation.open_turn import KeptCall
 from warren.conversation.peers import Peer
 from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import GROUPS
@@ -55,6 +57,7 @@ from warren.storage.queries import (
     LedgerSums,
     LostEvents,
     ModelContext,
+    OpenTurns,
     PeerNamed,
     SessionList,
     SessionRow,
@@ -117,11 +120,13 @@ async def fill(store: Store) -> None:
     first = await done(store, put("the first", key=FIRST_PROMPT, session_id="begun"))
     await done(store, EndInputs("a", InputOutcome((keyed.numbered.number,), b'{"result":1}')))
     await done(store, EndInputs("begun", InputOutcome((first.numbered.number,), b'{"result":2}')))
+    calls = (kept(0, result="nul \0 in it"), KeptCall("\x01 call", 1, "waiting", until=NOW), kept(2))
+    await every(store, step("turn", calls=calls, text="so \0 far", key="k"))
     dropped = await done(store, put("dropped", session_id="a"))
     await done(store, EndInputs("a", InputOutcome((dropped.numbered.number,), b"{}")))
 
 
-IDS = ("big", "peer", "a", "archived", "gone", "begun", "fork", "none", *("id" + text for text in TEXTS))
+IDS = ("big", "peer", "a", "archived", "gone", "begun", "fork", "turn", "none", *("id" + text for text in TEXTS))
 
 
 async def facts(store: Store) -> list[Any]:
@@ -159,6 +164,7 @@ async def facts(store: Store) -> list[Any]:
         *[await store.read(CreatedUnder("default", "key" + text)) for text in TEXTS],
         *[await store.read(LedgerSums(ANY_TENANT, by)) for by in GROUPS],
         await store.read(WaitingSessions()),
+        await store.read(OpenTurns(ANY_TENANT)),
     ]
 
 
@@ -188,6 +194,14 @@ async def goes_on(store: Store) -> None:
     assert isinstance(unreleased, Claimed)
     assert (unreleased.record.last_seq, released.record.last_seq) == (1_000_009, 3)
     numbers = [each.number for each in unreleased.inbox]
+    going = await done(store, Claim("turn"))
+    assert [(each.call_id, each.state) for each in going.calls] == [
+        ("call-0", "done"),
+        ("\x01 call", "waiting"),
+        ("call-2", "begun"),
+    ]
+    assert going.record.turn == step("turn", text="so \0 far", key="k").record.turn
+    assert going.calls[0].result == ToolResult("call-0", "nul \0 in it")
     known = await done(store, put("keyed", key="one", session_id="a"))
     assert (known.fresh, known.outcome) == (False, b'{"result":1}')
     assert (await done(store, put("new", session_id="a"))).numbered.number > max(*numbers, known.numbered.number) + 1

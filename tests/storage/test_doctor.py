@@ -12,18 +12,19 @@ import pytest
 from tests.storage.files import BYTES, blob, with_file
 from tests.storage.memory.samples import opened as opened_memory
 from tests.storage.processes import Process
-from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
+from tests.storage.samples import NOW, entry, kept, moved, opened, step, turn, updated, written
 from tests.support.memories import memory_in
 from warren.base.errors import StoreError
 from warren.conversation.memory import MemoryEntry
 from warren.reports.reports import FileFacts, Finding, Report
 from warren.settings.config import StoreConfig
+from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
-from warren.storage.operations import Archive, Attach, Claimed, Delete, Lease, Release
-from warren.storage.queries import AttachmentBytes, SessionList, SessionStart
+from warren.storage.operations import Archive, Attach, Claim, Claimed, Delete, Lease, Release
+from warren.storage.queries import AttachmentBytes, SessionList, SessionStart, WaitingSessions
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME, VERSION
 
@@ -128,6 +129,51 @@ async def test_what_is_wrong_is_found(tmp_path: Path, what: str) -> None:
     assert ([finding.check for finding in found(report)], report.healthy) == ([kind], False)
     assert found(report)[0].sessions == (() if kind == "orphans" else ("a",))
     assert found(report)[0].fixable == (what in FIXABLE)
+
+
+TURNS: Final = {
+    "record": "UPDATE sessions SET turn = '{\"began\": 7}' WHERE session_id = 'd'",
+    "record: without its prompt": "UPDATE sessions SET turn = replace(turn, '\"prompt_at\":0', '\"prompt_at\":2')",
+    "calls": "UPDATE calls SET state = 'lost' WHERE place = 1",
+    "calls: no result": "UPDATE calls SET state = 'done' WHERE place = 0",
+    "calls: left over": "UPDATE sessions SET turn = NULL",
+}
+"""What can be wrong with an open turn, by the name of its check."""
+
+
+@pytest.mark.parametrize("what", TURNS)
+async def test_open_turns_that_cannot_go_on_are_found_and_end(tmp_path: Path, what: str) -> None:
+    """The session is named; a repair leaves it without the turn, whose rows are set aside."""
+    async with opened(tmp_path) as store:
+        await written(store, step("d", calls=(kept(0), kept(1, result="x"))), step("e", calls=(kept(0),)))
+        await written(store, Release("d", Lease(1)), Release("e", Lease(1)))
+    config = StoreConfig(tmp_path / "store")
+    assert found(examine(config, full=True)) == []
+    of_both = "WHERE" not in TURNS[what]
+    damage(config, TURNS[what].replace("WHERE place", "WHERE session = 1 AND place"))
+    (problem,) = found(examine(config))
+    assert (problem.check, problem.fixable) == (what.partition(":")[0], True)
+    assert problem.sessions == (("d", "e") if of_both else ("d",))
+    assert fix(config, examine(config)) != ()
+    assert found(examine(config, full=True)) == []
+    aside = (config.path / FILE).read_text()
+    assert ('"table":"calls"' if what.startswith("calls") else '"turn":') in aside
+    async with opened(tmp_path) as store:
+        assert await store.read(WaitingSessions()) == ([] if of_both else ["e"])
+        (claimed,) = await written(store, Claim("d"))
+        assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
+
+
+async def test_an_open_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    """Its session is repaired when that process has ended."""
+    config = StoreConfig(tmp_path / "store")
+    async with opened(tmp_path) as store:
+        await written(store, step("d", calls=(kept(0),)))
+        damage(config, TURNS["calls: no result"])
+        assert fix(config, examine(config)) == (
+            "left 1 rows alone that cannot be read: a process that lives holds their sessions",
+        )
+    assert len(found(examine(config))) == 1
 
 
 @pytest.mark.parametrize(

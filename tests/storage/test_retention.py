@@ -1,5 +1,6 @@
 """The rows that retention removes, those that it leaves, and readers that do not notice."""
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,7 +13,7 @@ import attrs
 import pytest
 
 from tests.storage.filled import filled
-from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
+from tests.storage.samples import NOW, entry, moved, opened, step, turn, updated, written
 from tests.support.compacting import Model, compacting, talk
 from tests.support.runtime import new_session, replay
 from warren.base.errors import StoreError
@@ -35,7 +36,7 @@ from warren.storage.queries import (
     StoredHistory,
 )
 from warren.storage.sqlite import SqliteStore
-from warren.storage.sqlite.file import FILE_NAME, open_writer
+from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 from warren.storage.sqlite.lease import Holder
 
 DAY = 86_400.0
@@ -259,6 +260,33 @@ async def test_what_a_living_process_holds_is_not_deleted(tmp_path: Path) -> Non
     assert (await store.read(StoredHistory("a", "default"))).total == 20
     await store.aclose()
     assert pruned(tmp_path, Retention(archived=DAY)).sessions == ("a",)
+
+
+async def test_an_open_turn_keeps_all_of_its_session(tmp_path: Path) -> None:
+    """Neither messages nor events go, however old they are, until the turn has ended."""
+    first = step("a", 2)
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"), turn("a", 1), moved(first, entry(3, 4)))
+    everything = Retention(superseded=1.0, events=1.0, archived=1.0)
+    config = StoreConfig(tmp_path / "store")
+    assert plan(config, everything, LATER).shares == ()
+    async with opened(tmp_path) as store:
+        (claimed,) = await written(store, Claim("a"))
+        end = moved(turn("a", 2), entry(3, 4))
+        base = first.record.message_count, claimed.record.last_seq
+        await written(store, attrs.evolve(end, messages=(), events=(), lease=claimed.lease, base=base, settles=True))
+    done = pruned(tmp_path, everything)
+    assert (done.messages, done.events) == (3, 9)
+
+
+@pytest.mark.parametrize("version", range(7, VERSION + 1))
+async def test_a_file_of_an_older_version_can_be_planned(tmp_path: Path, version: int) -> None:
+    """Nothing is changed by that: the file keeps its version."""
+    shutil.copy(Path(__file__).parent / "versions" / f"{version}.sqlite3", tmp_path / FILE_NAME)
+    before = (tmp_path / FILE_NAME).read_bytes()
+    shares = plan(StoreConfig(tmp_path), Retention(events=1.0), LATER).shares
+    assert {each.table for each in shares} == {"events"}
+    assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
 # -- how

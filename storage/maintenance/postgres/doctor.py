@@ -17,6 +17,7 @@ from warren.storage.maintenance.postgres.attached import examine_files, fix_file
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, findings_of
 from warren.storage.maintenance.postgres.memory import MEMORY, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
+from warren.storage.maintenance.postgres.turns import examine_turns, fix_turns
 from warren.storage.membership import node_of, status_of
 from warren.storage.operations import Claim, Claimed, Release
 from warren.storage.postgres import PostgresStore
@@ -111,6 +112,7 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
             if count:
                 done.append(f"removed {count} rows of {table} that belonged to no session")
         done += [sentence async for sentence in fix_files(db)]
+        done += [sentence async for sentence in fix_turns(db)]
         labelled = await _labelled(db)
         if labelled:
             done.append(f"made {labelled} sessions findable by their labels")
@@ -216,6 +218,8 @@ async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Findin
 
 async def _about_rows(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
     async for finding in examine_files(db, full=full):
+        yield finding
+    async for finding in examine_turns(db):
         yield finding
     async for finding in findings_of(db, (*CHECKS, *MEMORY), full=full):
         yield finding

@@ -23,11 +23,11 @@ from warren.storage.postgres.reading import snapshot
 from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED
 
-# In both, `edge` is the first row that stays.
+# In both, `edge` is the first row that stays. The process that goes on with an open turn needs its messages and events.
 _SUPERSEDED: Final = f"""
     WITH held AS (
         SELECT key, session_id, greatest(1, messages_from) AS low, head FROM warren.sessions
-        WHERE state <> {DELETED} AND head > greatest(1, messages_from)
+        WHERE state <> {DELETED} AND head > greatest(1, messages_from) {{ended}}
     ), due AS (
         SELECT key, session_id, low, coalesce((
             SELECT position FROM warren.messages
@@ -42,7 +42,7 @@ _OLD_EVENTS: Final = f"""
     WITH due AS (
         SELECT key, session_id, coalesce((
             SELECT seq FROM warren.events WHERE session = key AND timestamp >= $1::int8 ORDER BY seq LIMIT 1
-        ), last_seq + 1) AS edge FROM warren.sessions WHERE state <> {DELETED}
+        ), last_seq + 1) AS edge FROM warren.sessions WHERE state <> {DELETED} {{ended}}
     )
     SELECT key, session_id, edge, count(*), sum(octet_length(body))::int8 FROM due
     JOIN warren.events ON session = key AND seq < edge GROUP BY 1, 2, 3 ORDER BY 1
@@ -108,13 +108,16 @@ SIZE: Final = """
     WHERE c.relnamespace = 'warren'::regnamespace AND c.relkind = 'r'
 """
 """A query for the bytes of all tables with their indexes."""
+WITH_TURNS: Final = 23
+"""The first version of the tables with open turns."""
 Rest = Callable[[float], Awaitable[None]]
 
 
 async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> plans.Plan:
     """Return the plan for the time `now`; nothing is changed. Raises StoreError."""
     async with connected(config) as db:
-        await existing(db)
+        # Tables of an older release have no open turns.
+        ended = "AND turn IS NULL" if (await existing(db)).version >= WITH_TURNS else ""
         await be_patient(db)
         async with snapshot(db):
             archived = await _due(db, _OLD_ARCHIVES, retention.archived, now)
@@ -122,9 +125,9 @@ async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> p
                 (table, row) for key, _ in archived for table, sql in _WHOLE.items() for row in await db.fetch(sql, key)
             ]
             gone = {key for key, _ in archived}
-            old = await _due(db, _SUPERSEDED, retention.superseded, now)
+            old = await _due(db, _SUPERSEDED.format(ended=ended), retention.superseded, now)
             parts += [("messages", row) for row in old if row[0] not in gone]
-            old = await _due(db, _OLD_EVENTS, retention.events, now)
+            old = await _due(db, _OLD_EVENTS.format(ended=ended), retention.events, now)
             parts += [("events", row) for row in old if row[0] not in gone]
             before = plans.EARLIEST if retention.audit is None else plans.stored_cut(retention.audit, now)
             # Tables of an older release may have neither: the removal expands them.

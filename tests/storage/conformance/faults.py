@@ -15,7 +15,7 @@ import trio
 
 from tests.faults import faulty_disk
 from tests.storage.damaging import put
-from tests.storage.samples import opened, turn, written
+from tests.storage.samples import kept, opened, step, turn, written
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.postgres import database, name_in, server
 from tests.support.postgres_proxy import wire_to
@@ -60,7 +60,7 @@ class Crash:
     next: Callable[[], AbstractAsyncContextManager[Store]]
 
 
-Row = Literal["record", "message", "event"]
+Row = Literal["record", "message", "event", "turn", "call"]
 Switched = Callable[[Path], AbstractAsyncContextManager[tuple[Store, Switch]]]
 Damaged = Callable[[Path, Row], AbstractAsyncContextManager[Store]]
 Crashing = Callable[[Path, Operation[None], Operation[None], int], AbstractAsyncContextManager[Crash]]
@@ -75,7 +75,8 @@ class FaultsOf:
         full: opens the home; while the switch is on, nothing that grows can be stored.
         locked: opens the home; while the switch is on, another process holds the lock that a write needs.
         damaged: opens the home with two turns of session "a" and one of "b", and one row of "a" that cannot be read:
-            its record, its message at position 1, or its event number 2.
+            its record, its message at position 1, or its event number 2; or the state of its third turn, which is open,
+            or of a call of that.
         crashed: stores an operation, then dies at the given moment (from 1) of the commit of a second one.
         unknown: stores an operation; a second one ends without an answer, before its commit or after. Then opens the
             home again, in the same process.
@@ -119,13 +120,20 @@ _ROWS: Final[dict[Row, tuple[str, str, str]]] = {
     "record": ("sessions", "details", "session_id = 'a'"),
     "message": ("messages", "body", "session = (SELECT key FROM sessions WHERE session_id = 'a') AND position = 1"),
     "event": ("events", "body", "session = (SELECT key FROM sessions WHERE session_id = 'a') AND seq = 2"),
+    "turn": ("sessions", "turn", "session_id = 'a'"),
+    "call": ("calls", "body", "session = (SELECT key FROM sessions WHERE session_id = 'a') AND place = 1"),
 }
+
+
+def _stored(row: Row) -> list[Operation[None]]:
+    third = [step("a", 2, calls=(kept(0, result="x"), kept(1)))] if row in ("turn", "call") else []
+    return [turn("a"), turn("a", 1), *third, turn("b")]
 
 
 @asynccontextmanager
 async def _damaged(path: Path, row: Row) -> AsyncIterator[Store]:
     async with opened(path) as store:
-        await written(store, turn("a"), turn("a", 1), turn("b"))
+        await written(store, *_stored(row))
     table, column, where = _ROWS[row]
     assert put(path / "store" / FILE_NAME, table, column, "CAST(x'22c3ff22' AS TEXT)", where)
     async with opened(path) as store:
@@ -217,7 +225,7 @@ async def _postgres_locked(_path: Path) -> AsyncIterator[tuple[Store, Switch]]:
 async def _postgres_damaged(_path: Path, row: Row) -> AsyncIterator[Store]:
     with database() as url:
         async with postgres_opened(url) as store:
-            await every(store, turn("a"), turn("a", 1), turn("b"))
+            await every(store, *_stored(row))
         table, column, where = _ROWS[row]
         where = where.replace("FROM sessions", "FROM warren.sessions")
         change = f"UPDATE warren.{table} SET {column} = '\"' WHERE {where} RETURNING 1"  # noqa: S608 - see _ROWS

@@ -11,13 +11,15 @@ from psycopg.errors import LockNotAvailable
 from tests.storage.conformance import homes
 from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import BYTES, blob, with_file
-from tests.storage.samples import NOW, turn
+from tests.storage.samples import NOW, step, turn
 from tests.support.postgres import available
 from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
 from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
+from warren.conversation.messages import ToolResult
+from warren.conversation.open_turn import KeptCall
 from warren.storage.ephemeral import EphemeralStore
-from warren.storage.operations import Attach, Delete, Fork, Lease, Release, Sweep
+from warren.storage.operations import Attach, Claim, Delete, Fork, Lease, Release, Sweep
 from warren.storage.postgres import PostgresStore, attachments
 from warren.storage.postgres.driver import Connection
 from warren.storage.queries import AttachmentBytes, StoredAttachment, StoredMessages, UnsureFiles
@@ -110,6 +112,22 @@ async def test_a_process_that_was_taken_for_dead_names_no_file_that_is_gone(home
         assert isinstance(outcome, StoreError)
         assert outcome.cause == "lease_lost"
         assert (await store.read(StoredMessages("a")))[1] == 2
+
+
+async def test_files_of_an_open_turn_stay(home: Home, tmp_path: Path) -> None:
+    """Those of its messages, and those of results that are in no message yet, though its process is dead."""
+    result = ToolResult("call-0", "a picture", attachments=(blob(b"result").attachment,))
+    async with home(tmp_path) as store:
+        if isinstance(store, EphemeralStore):
+            return  # nothing outlives its process
+        first = attrs.evolve(with_file(step("a"), blob(b"said")), calls=(KeptCall("call-0", 0, "done", result),))
+        await store.write([first, Attach("a", (blob(), blob(b"said"), blob(b"result")))])
+        forget(store)
+        await done(store, Sweep())
+        assert await bytes_of(store, "a", blob()) is None
+        assert await bytes_of(store, "a", blob(b"said")) == b"said"
+        assert await bytes_of(store, "a", blob(b"result")) == b"result"
+        assert (await done(store, Claim("a"))).calls == first.calls
 
 
 @pytest.mark.skipif(not available(), reason="there is no PostgreSQL here")

@@ -9,7 +9,7 @@ from tests.storage.conformance.faults import FAULTS, Crashing, Damaged, FaultsOf
 from tests.storage.conformance.homes import HOMES, done
 from tests.storage.samples import causes, turn
 from warren.base.errors import StoreError
-from warren.storage.operations import Claim, Claimed, Reserve
+from warren.storage.operations import Claim, Claimed, Release, Reserve
 from warren.storage.queries import (
     ANY_TENANT,
     ModelContext,
@@ -19,6 +19,7 @@ from warren.storage.queries import (
     StoredEvents,
     StoredHistory,
     StoredMessages,
+    WaitingSessions,
 )
 
 
@@ -101,7 +102,7 @@ async def test_leases_of_a_locked_home(plug: Switched, tmp_path: Path) -> None:
 
 
 @homes_with("damaged")
-@pytest.mark.parametrize("row", ["record", "message", "event"])
+@pytest.mark.parametrize("row", ["record", "message", "event", "turn", "call"])
 async def test_a_damaged_row_spoils_no_other(plug: Damaged, row: Row, tmp_path: Path) -> None:
     """Other sessions are read and written as ever."""
     async with plug(tmp_path, row) as store:
@@ -126,6 +127,27 @@ async def test_a_damaged_record_is_named(plug: Damaged, tmp_path: Path) -> None:
         page = await store.read(SessionList("default"))
         assert [each.session_id for each in page] == ["b"]
         assert [each.row for each in page.damaged] == ["a"]
+
+
+@homes_with("damaged")
+@pytest.mark.parametrize("row", ["turn", "call"])
+async def test_an_open_turn_that_is_damaged_ends(plug: Damaged, row: Row, tmp_path: Path) -> None:
+    """A claim says so, and gives the session without the turn: nobody could tell which of its calls have run."""
+    async with plug(tmp_path, row) as store:
+        record = await store.read(SessionRow("a", ANY_TENANT))
+        assert record is not None
+        assert (record.turn is None, record.turn_open) == (row == "turn", True)
+        assert await store.read(WaitingSessions()) == ["a"]
+        claimed = await done(store, Claim("a"))
+        assert isinstance(claimed, Claimed)
+        (problem,) = claimed.lost
+        assert problem.startswith({"turn": "the open turn of", "call": "a tool call of the open turn of"}[row])
+        assert "session a is damaged in the store: " in problem
+        assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
+        await done(store, Release("a", claimed.lease))
+        assert await store.read(WaitingSessions()) == []
+        again = await done(store, Claim("a"))
+        assert (again.record.turn, again.record.turn_open, again.calls, again.lost) == (None, True, (), ())
 
 
 @homes_with("damaged")

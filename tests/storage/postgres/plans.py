@@ -13,6 +13,7 @@ MANY = """
         last_seq, head, labels, marks, details)
     SELECT 's' || i, i, (i * 7919) % 20000, CASE WHEN i % 10 = 0 THEN 1 ELSE 0 END, 'm', 1, 1, 2, 3, 0, '{}',
         CASE WHEN i % 500 = 0 THEN ARRAY['["a","b"]'] ELSE '{}' END, '{}' FROM generate_series(1, 20000) i;
+    UPDATE warren.sessions SET turn = '{}' WHERE key % 100 = 0;
     INSERT INTO warren.messages SELECT i, p, 0, 'x' FROM generate_series(1, 20000) i, generate_series(0, 1) p;
     INSERT INTO warren.events SELECT i, p, p, 0, 'x', NULL FROM generate_series(1, 20000) i, generate_series(1, 3) p;
     ANALYZE

@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.files import blob, with_file
-from tests.storage.samples import NOW, entry, moved, turn, updated
+from tests.storage.samples import NOW, entry, kept, moved, step, turn, updated
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.waiting import until
 from warren.base.errors import StoreError
@@ -19,10 +19,10 @@ from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.postgres.connecting import connected
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
 from warren.storage.memory.postgres import PostgresMemory
-from warren.storage.operations import Archive, Attach, Delete, Erased, Lease, Release
+from warren.storage.operations import Archive, Attach, Claim, Claimed, Delete, Erased, Lease, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.guard import guard_of
-from warren.storage.queries import SessionList
+from warren.storage.queries import SessionList, WaitingSessions
 
 LESS = """
     DELETE FROM warren.memory_postings WHERE entry = 2
@@ -101,6 +101,43 @@ async def test_rows_that_do_not_fit_are_found(check: str) -> None:
         server().run(name_in(url), DAMAGE[check])
         (finding,) = await examined(url)
         assert (finding.check, finding.level, finding.sessions, finding.fixable) == (check, "problem", ("a",), False)
+
+
+TURNS = {
+    "turns": "UPDATE warren.sessions SET turn = '{}' WHERE session_id = 'a'",
+    "turns: without its prompt": "UPDATE warren.sessions SET message_count = 0, turn = turn || ' ' WHERE key = 1",
+    "turns: a call": "UPDATE warren.calls SET state = 'lost' WHERE session = 1",
+    "calls": "UPDATE warren.sessions SET turn = NULL WHERE session_id = 'a'",
+}
+
+
+@pytest.mark.parametrize("what", TURNS)
+async def test_open_turns_that_cannot_go_on_are_found_and_end(what: str) -> None:
+    """The session is named; a repair leaves it without the turn, unless a process that lives has it."""
+    with database() as url:
+        async with postgres_opened(url, lease=60.0) as store:
+            await every(store, step("a", calls=(kept(0),)), step("b", calls=(kept(0),)))
+            assert await examined(url, full=True) == []
+            server().run(name_in(url), TURNS[what])
+            (finding,) = (each for each in await examined(url) if each.check != "transcript")
+            check = what.partition(":")[0]
+            assert (finding.check, finding.sessions, finding.fixable) == (check, ("a",), True)
+            if check == "turns":
+                left = "left 1 open turns alone that cannot be read: a process that lives holds their sessions"
+                assert await fix(PostgresConfig(url)) == (left,)
+            await every(store, *RELEASED)
+        done = (
+            "ended 1 open turns that cannot be read"
+            if check == "turns"
+            else "removed 1 rows of calls without an open turn"
+        )
+        assert await fix(PostgresConfig(url)) == (done,)
+        assert [each for each in await examined(url, full=True) if each.check != "transcript"] == []
+        async with postgres_opened(url) as store:
+            assert await store.read(WaitingSessions()) == ["b"]
+            (claimed,) = await store.write([Claim("a")])
+            assert isinstance(claimed, Claimed)
+            assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
 
 
 async def test_bodies_that_cannot_be_read_are_found_by_a_full_examination() -> None:

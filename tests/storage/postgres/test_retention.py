@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.storage.conformance.faults import every, postgres_opened
-from tests.storage.samples import NOW, entry, moved, opened, turn, written
+from tests.storage.samples import NOW, entry, moved, opened, step, turn, written
 from tests.support.postgres import database, name_in, server
 from warren.base.retention import Retention
 from warren.settings.config import PostgresConfig, StoreConfig
@@ -118,6 +118,18 @@ async def test_a_session_that_is_written_meanwhile_goes_on() -> None:
             replay = await store.read(StoredEvents("a"))
             assert [row.seq for row in replay.rows] == list(range(91, 121))
             assert server().run(name_in(url), "SELECT holder IS NOT NULL FROM warren.sessions") == [(True,)]
+
+
+async def test_an_open_turn_keeps_all_of_its_session() -> None:
+    """Neither messages nor events go, however old they are; tables of an older release have no such turn."""
+    everything = Retention(superseded=1.0, events=1.0)
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, turn("a"), moved(step("a", 1), entry(2, 2)))
+        assert (await plan(PostgresConfig(url), everything, LATER)).shares == ()
+        server().run(name_in(url), "UPDATE warren.meta SET version = 22")
+        server().run(name_in(url), "ALTER TABLE warren.sessions DROP COLUMN turn CASCADE")
+        assert len((await plan(PostgresConfig(url), everything, LATER)).shares) == 2
 
 
 async def test_an_archived_session_that_a_living_process_has_stays() -> None:

@@ -14,7 +14,7 @@ from psycopg import errors
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.memory.samples import SubjectEmbedder, entries, opened
-from tests.storage.samples import turn
+from tests.storage.samples import kept, step, turn
 from tests.support.postgres import (
     Server,
     database,
@@ -31,7 +31,7 @@ from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.lease import OLDER
 from warren.storage.postgres.schema import SCHEMA, State, contract, expand, state_of
-from warren.storage.queries import ANY_TENANT, SessionRow
+from warren.storage.queries import ANY_TENANT, SessionRow, WaitingSessions
 
 
 async def test_an_empty_database_gets_its_tables() -> None:
@@ -71,6 +71,19 @@ async def test_an_older_release_goes_on_while_a_newer_one_expands_the_tables() -
             assert await again.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
         found = server().run(name_in(url), "SELECT version, needs, release FROM warren.meta")
         assert found == [(NEXT.version, 1, version("warren"))]
+
+
+async def test_a_turn_that_an_older_release_has_ended_is_open_no_more() -> None:
+    """It does not know the state of the turn, and leaves it as it was; nobody goes on with that turn then."""
+    ends = "UPDATE warren.sessions SET turns = turns + 1, message_count = message_count + 1 WHERE session_id = 'a'"
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, step("a", calls=(kept(0),)), step("b", calls=(kept(0),)))
+            server().run(name_in(url), "UPDATE warren.sessions SET last_seq = last_seq + 9")
+            assert await store.read(WaitingSessions()) == ["a", "b"]
+            server().run(name_in(url), ends)
+            assert await store.read(WaitingSessions()) == ["b"]
+            assert server().run(name_in(url), "SELECT session FROM warren.calls") == [(2,)]
 
 
 async def test_the_tables_are_not_contracted_while_an_older_release_lives() -> None:
