@@ -1,6 +1,6 @@
 """The runtime of this process for one caller: what the handlers of calls work with."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, TypeVar
 
 import attrs
@@ -18,10 +18,10 @@ from warren.calls.base import Facts
 from warren.calls.sessions import DeleteRequest, ResumeRequest
 from warren.conversation.attachments import Blob
 from warren.conversation.records import SessionRecord
-from warren.conversation.views import SessionSummary, SessionView, summary_of, view_of
+from warren.conversation.views import SessionSummary, SessionView, summary_of, turn_of, view_of
 from warren.mailbox import Message
 from warren.reports.audit import Action, AuditEntry
-from warren.storage.queries import HasSession, Query, SessionRow
+from warren.storage.queries import HasSession, Holders, LivingNodes, Query, SessionRow
 from warren.storage.refusals import leased, not_found
 
 if TYPE_CHECKING:
@@ -150,16 +150,37 @@ class Local:
         record = await self.read(SessionRow(session_id, self.principal.tenant))
         if record is None:
             raise not_found(session_id)
-        return view_of(record, live=self.supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
+        return self.stored_view(record, runs=session_id in await self.held_elsewhere([record]))
 
-    def summary(self, record: SessionRecord) -> SessionSummary:
-        """Return the row of a session in the list."""
+    def stored_view(self, record: SessionRecord, *, runs: bool = False) -> SessionView:
+        """Return the view of a session whose record in the store is newer than the one in memory.
+
+        `runs` tells that another living process has the session, and so runs a turn that is stored open.
+        """
+        actor = self.supervisor.find(record.session_id)
+        active = actor is not None and actor.turn_runs
+        turn = turn_of(record, runs=active or runs)
+        return view_of(record, live=self.supervisor.is_live(actor), active=active, turn=turn)
+
+    async def held_elsewhere(self, records: Iterable[SessionRecord]) -> Collection[str]:
+        """Return those of some sessions with a turn that is stored open that other living processes have."""
+        asked = [each.session_id for each in records if each.turn is not None]
+        if not asked or not self.supervisor.shared.storage.durable:
+            return ()
+        store = await self.supervisor.shared.storage.reader()
+        others = {node.key for node in await store.read(LivingNodes()) if node.key != store.key}
+        held = await store.read(Holders(asked)) if others else {}
+        return [session_id for session_id, each in held.items() if each.holder in others]
+
+    def summary(self, record: SessionRecord, held: Collection[str] = ()) -> SessionSummary:
+        """Return the row of a session in the list; `held` is as `held_elsewhere` returns it."""
         actor, node = self.supervisor.find(record.session_id), self.supervisor.shared.storage.node
         name = None if node is None else node.name
         if actor is not None and actor.current:
             return actor.summary(name)
         active = actor is not None and actor.turn_runs
-        return summary_of(record, live=self.supervisor.is_live(actor), active=active, node=name)
+        turn = turn_of(record, runs=active or record.session_id in held)
+        return summary_of(record, live=self.supervisor.is_live(actor), active=active, node=name, turn=turn)
 
     # -- the audit
 

@@ -39,6 +39,8 @@ def _of_turns(counters: Counters) -> Iterator[Metric]:
     turns = {(outcome, *key): count for key, each in _models(counters) for outcome, count in each.turns.copy().items()}
     yield _labelled("warren_turns_total", "Turns that have ended, by outcome.", ("outcome", *OF_MODELS), turns.items())
     yield _histogram("warren_turn_duration_seconds", "Durations of turns, with their commit.", counters.turn_seconds)
+    help_ = "Turns that this process has gone on with, as another one had ended or this one had crashed during them."
+    yield _one("warren_turns_resumed_total", "counter", help_, counters.resumed)
     yield _one("warren_steps_total", "counter", "Steps of turns that have ended.", counters.steps)
     yield _one("warren_events_total", "counter", "Events of turns that have ended.", counters.events)
     help_ = "Tool calls that have ended, by outcome."
@@ -78,6 +80,8 @@ def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
     yield _one("warren_sessions_idle", "gauge", "Sessions in memory that can be evicted.", len(scheduler.idle))
     yield _one("warren_turns_running", "gauge", "Turns that run.", len(scheduler.running))
     yield _one("warren_turns_limit", "gauge", "Turns that may run at once.", scheduler.limits.max_sessions)
+    help_ = "Turns of the store that no process runs, and that go on when one takes them up."
+    yield _one("warren_turns_parked", "gauge", help_, supervisor.parked_turns)
     help_ = "Sessions with an input that waits for room to begin a turn."
     yield _one("warren_sessions_waiting", "gauge", help_, len(scheduler.waiting))
     help_ = "Turns and sessions that were refused for want of room, by reason."

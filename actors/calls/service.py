@@ -232,6 +232,7 @@ class Service(RuntimeService):
             status=worst(turns, *of_parts),
             live_sessions=len(scheduler.live),
             running_turns=len(scheduler.running),
+            parked_turns=self.local.supervisor.parked_turns,
             max_sessions=shared.config.limits.max_sessions,
             store=store,
             projector=projector,

@@ -146,6 +146,7 @@ class Counters:
         tools: the tool calls that have ended, by the tool's name and the outcome.
         tool_seconds: the durations of tool calls that were begun.
         compactions: the attempts to compact, by outcome.
+        resumed: the turns with which this process has gone on.
         forwarded: the calls that were passed on to other nodes.
         left_out: the tools that were left out of requests.
         now: returns the time as `trio.current_time`, without its look for the clock: a turn asks several times.
@@ -159,6 +160,7 @@ class Counters:
     tools: dict[tuple[str, str], int] = attrs.field(factory=dict)
     tool_seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
     compactions: Counter[str] = attrs.field(factory=Counter)
+    resumed: int = 0
     forwarded: int = 0
     left_out: LeftOut = attrs.field(factory=LeftOut)
     now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time)

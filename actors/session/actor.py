@@ -63,7 +63,15 @@ from warren.base.values import define, value
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
-from warren.conversation.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
+from warren.conversation.views import (
+    PendingApproval,
+    SessionSummary,
+    SessionView,
+    TurnView,
+    summary_of,
+    turn_of,
+    view_of,
+)
 from warren.mailbox import Mail, Mailbox, Message
 from warren.reports.tracing import context_of, here
 from warren.storage.operations import Archive, Attach, Delete, InputOutcome
@@ -198,12 +206,17 @@ class SessionActor:
 
     def view(self) -> SessionView:
         """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
-        return view_of(self._shown, live=True, active=self.turn_runs, pending=self.pending_approvals)
+        pending, turn = self.pending_approvals, self._turn_view()
+        return view_of(self._shown, live=True, active=self.turn_runs, pending=pending, turn=turn)
 
     def summary(self, node: str | None) -> SessionSummary:
         """Return the session's row in a list, as `view`. It has to be loaded. `node` is this process if it is one."""
-        pending = len(self.pending_approvals)
-        return summary_of(self._shown, live=True, active=self.turn_runs, pending=pending, node=node)
+        pending, turn = len(self.pending_approvals), self._turn_view()
+        return summary_of(self._shown, live=True, active=self.turn_runs, pending=pending, node=node, turn=turn)
+
+    def _turn_view(self) -> TurnView | None:
+        turn = self._turn
+        return turn_of(self.conversation.known, runs=False) if turn is None or turn.only_compacts else turn.view()
 
     @property
     def _shown(self) -> SessionRecord:
@@ -629,6 +642,7 @@ class SessionActor:
         except WarrenError as exc:
             self._send(partial(self._end_open_turn, exc))
             return
+        self.shared.counters.resumed += 1
         self._begin_turn(plan, record, kept.changed(resumed=kept.resumed + 1, parked=False))
 
     def _begin_turn(self, plan: TurnPlan, record: SessionRecord, kept: OpenTurn | None = None) -> None:
@@ -843,7 +857,7 @@ class SessionActor:
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
-        if isinstance(end.turn.plan.message, Compact):
+        if end.turn.only_compacts:
             return  # it takes no inputs, and is no turn for those who wait for one
         if end.committed.error is None:
             self.conversation.inbox.end_turn(ending)

@@ -11,7 +11,7 @@ from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import define
-from warren.storage.queries import LivingNodes, StoreNews, WaitingSessions
+from warren.storage.queries import ANY_TENANT, LivingNodes, OpenTurns, StoreNews, WaitingSessions
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -44,7 +44,8 @@ class StoreWatcher:
 
         That is an input, or a reader that may have to be told of the end of a lost turn. The sessions are of processes
         that died, or of this one, if their actors crashed or left with work undone. To find them costs more the more
-        inputs wait, so they are looked for when a process has gone, and else once in a lease.
+        inputs wait, so they are looked for when a process has gone, and else once in a lease. So are parked turns,
+        which are counted more often as long as there are any.
         """
         pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
         while True:
@@ -53,7 +54,10 @@ class StoreWatcher:
                 store, now = await storage.reader(), trio.current_time()
                 pause = min(store.renewal, LONGEST_PAUSE) if storage.durable else store.lease
                 keys = frozenset(node.key for node in await store.read(LivingNodes()))
-                if now >= due or not living <= keys:
+                looks = now >= due or not living <= keys
+                if storage.durable and (looks or self._supervisor.parked_turns):
+                    self._supervisor.parked_turns = sum((await store.read(OpenTurns(ANY_TENANT))).values())
+                if looks:
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
                 living = keys

@@ -54,6 +54,7 @@ class Supervisor:
         inboxes: the way into the inboxes of the sessions.
         comms: the messages between sessions.
         watchers: the watches that are told of each changed session.
+        parked_turns: the turns of the store that no process runs, as of the newest look at the store.
     """
 
     shared: Shared
@@ -64,6 +65,7 @@ class Supervisor:
     inboxes: Inboxes = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
     watchers: Watchers = attrs.field(factory=Watchers)
+    parked_turns: int = 0
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
     _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused; some may have gone on since

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
@@ -15,7 +15,7 @@ from warren.base.values import define
 from warren.conversation.categories import Decision, Gates
 from warren.conversation.events import Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import ToolUseBlock
-from warren.conversation.views import PendingApproval
+from warren.conversation.views import PendingApproval, WaitingCall
 from warren.models.tools import Tool
 
 NOBODY: Final = "not run: it was not approved in time"
@@ -79,6 +79,7 @@ class RunningTime:
 @define(eq=False)
 class _Waiting:
     call: PendingApproval
+    since: datetime = attrs.field(factory=utc_now)
     decided: trio.Event = attrs.field(factory=trio.Event)
     decision: Decision | None = None
 
@@ -149,6 +150,17 @@ class Approvals:
     def pending(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for a decision, the oldest first."""
         return tuple(each.call for each in self._waiting.values() if each.decision is None)
+
+    @property
+    def waiting(self) -> tuple[WaitingCall, ...]:
+        """The same calls, for the view of the turn."""
+        waiting = (each for each in self._waiting.values() if each.decision is None)
+        return tuple(WaitingCall(each.call.call_id, each.call.name, "approval", each.since) for each in waiting)
+
+    @property
+    def held(self) -> set[str]:
+        """The ids of the calls that wait, or that wait for the answer to a question of theirs."""
+        return {each.question_of or each.call_id for each in self.pending}
 
     async def _wait(self, call: PendingApproval) -> Decision | None:
         self._waiting[call.call_id] = waiting = _Waiting(call)

@@ -176,6 +176,11 @@ class ToolRun:
         if result is not None:
             self._news.set()
 
+    @property
+    def unfinished(self) -> set[str]:
+        """The ids of the calls without a result."""
+        return {call.id for call in self._calls} - self.results.keys()
+
     def close(self, reason: str) -> None:
         """Give every call without a result an error result, so that the transcript stays valid."""
         for call in self._calls:

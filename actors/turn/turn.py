@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -67,7 +67,7 @@ from warren.conversation.options import CacheTime, OutputWish
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.transcript import Continued, Transcript
 from warren.conversation.usage import NO_USAGE, Usage
-from warren.conversation.views import PendingApproval
+from warren.conversation.views import PendingApproval, TurnView
 from warren.models.model import ModelReply, ModelRequest
 from warren.reports.tracing import TraceContext
 
@@ -154,6 +154,7 @@ class Turn:
     _tool_run: ToolRun | None = None
     _calls: int = 0
     _call_ids: dict[str, int] = attrs.field(factory=dict)
+    _since: datetime | None = None
     _cuts: int = 0  # answers in a row that were cut within a tool call
     _repeats: Repeats | None = None
     _asked: int = 0  # the tool calls of the newest answer if it has many, also those that are not kept
@@ -242,7 +243,7 @@ class Turn:
         if kept is None:
             message, place = plan.message, self.place
             kept = OpenTurn(
-                utc_now() - timedelta(seconds=trio.current_time() - self.began),
+                self.since,
                 self.first_seq or 0,
                 kept_seq,
                 self.context.turn or 0,
@@ -305,6 +306,28 @@ class Turn:
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The tool calls that wait for approval."""
         return () if self._approvals is None else self._approvals.pending
+
+    @property
+    def only_compacts(self) -> bool:
+        """Whether it is a compaction that was asked for, and no turn for its callers."""
+        return isinstance(self.plan.message, Compact)
+
+    @property
+    def since(self) -> datetime:
+        """The time at which the turn began (UTC), in whichever process."""
+        if self.kept is not None:
+            return self.kept.began
+        self._since = self._since or utc_now() - timedelta(seconds=trio.current_time() - self.began)
+        return self._since
+
+    def view(self) -> TurnView:
+        """Return the turn for the views of its session."""
+        resumed = 0 if self.kept is None else self.kept.resumed
+        approvals, tools = self._approvals, self._tool_run
+        waiting = () if approvals is None else approvals.waiting
+        if approvals is None or tools is None or not waiting or not tools.unfinished <= approvals.held:
+            return TurnView("running", self.since, resumed)
+        return TurnView("waiting", self.since, resumed, waiting)
 
     def decide(self, call_id: str, decision: Decision) -> None:
         """Approve or refuse a waiting tool call.

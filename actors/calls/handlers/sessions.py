@@ -37,7 +37,8 @@ async def list_(local: Local, call: ListRequest) -> SessionPage:
     local.supervisor.check_open()
     page = call.offset, call.limit, call.labels or {}, call.include_archived
     records = await local.read(SessionList(local.principal.tenant, *page))
-    return SessionPage(tuple(map(local.summary, records)), tuple(records.damaged))
+    held = await local.held_elsewhere(records)
+    return SessionPage(tuple([local.summary(each, held) for each in records]), tuple(records.damaged))
 
 
 async def resume(local: Local, call: ResumeRequest) -> SessionView:
@@ -48,7 +49,7 @@ async def resume(local: Local, call: ResumeRequest) -> SessionView:
     if record.archived:
         problem = "the session is archived: it can be read, not continued"
         raise SessionNotFoundError(problem, session_id=call.session_id, cause="archived")
-    return view_of(record, live=True, active=actor.turn_runs)
+    return actor.view()
 
 
 async def fork(local: Local, call: ForkRequest) -> SessionView:
@@ -94,7 +95,7 @@ async def label(local: Local, call: LabelRequest) -> SessionView:
     actor = supervisor.find(stored.record.session_id)
     if actor is not None and actor.current:
         return actor.view()
-    return view_of(stored.record, live=supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
+    return local.stored_view(stored.record)
 
 
 async def archive(local: Local, call: ArchiveRequest) -> None:

@@ -122,6 +122,8 @@ class Health:
             none of them can be stored.
         live_sessions: sessions in memory.
         running_turns: turns that run.
+        parked_turns: turns of the store that no process runs, and that go on when one takes them up. It is as of the
+            newest look at the store, which comes at least once in a lease.
         max_sessions: turns that may run at once.
         store: None without a store.
         projector: None if no projections are configured.
@@ -145,6 +147,7 @@ class Health:
     tools: tuple[health.ToolsHealth, ...] | None = None
     access: health.AccessHealth | None = None
     files: health.FilesHealth | None = None
+    parked_turns: int = 0
     loop: health.LoopHealth = attrs.field(factory=health.LoopHealth)
     processes: int = 1
 

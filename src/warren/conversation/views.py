@@ -76,6 +76,41 @@ class PendingApproval:
 
 
 @frozen
+class WaitingCall:
+    """A tool call for which a turn waits.
+
+    Attributes:
+        call_id: id of the call.
+        name: the tool.
+        reason: what the call waits for.
+        since: time since which it waits (UTC).
+    """
+
+    call_id: str
+    name: str
+    reason: Literal["approval"]
+    since: datetime
+
+
+@frozen
+class TurnView:
+    """A turn that has not ended.
+
+    Attributes:
+        state: `running` if a process runs it; `waiting` if a process has it, and all of its tool calls that have not
+            ended wait; `parked` if it is stored, and goes on when a process takes it up.
+        since: time at which the turn began (UTC).
+        resumed: how often a process has gone on with it.
+        waiting_for: the calls that a turn in the state `waiting` waits for.
+    """
+
+    state: Literal["running", "parked", "waiting"]
+    since: datetime
+    resumed: int = 0
+    waiting_for: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+
+
+@frozen
 class SessionState:
     """The state and the settings of a session.
 
@@ -90,6 +125,8 @@ class SessionState:
         tenant: the tenant that it belongs to.
         owner: the name of the principal that created it.
         pending_approvals: tool calls of the running turn that wait for approval.
+        turn: the turn that has not ended; None if there is none. If another process runs it, only what is stored of it
+            counts: a turn of which nothing is stored yet is left out.
     """
 
     WHOLE: ClassVar[bool] = True
@@ -113,6 +150,7 @@ class SessionState:
     tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
     owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
     pending_approvals: tuple[PendingApproval, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen
@@ -139,6 +177,7 @@ class SessionSummary:
         tenant: the tenant that it belongs to.
         owner: the name of the principal that created it.
         pending_approvals: number of tool calls of the running turn that wait for approval.
+        turn: the turn that has not ended, as in `read`; None if there is none.
         node: the node that has it; None if none has it, or its process is no node.
     """
 
@@ -155,6 +194,7 @@ class SessionSummary:
     tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
     owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
     pending_approvals: int = attrs.field(default=0, metadata=LEFT_OUT)
+    turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
     node: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
@@ -331,8 +371,19 @@ def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
     return "live" if live else "stored"
 
 
+def turn_of(record: SessionRecord, *, runs: bool) -> TurnView | None:
+    """Return the turn that is stored open, for the views of its session; `runs` if a living process has the session."""
+    kept = record.turn
+    return None if kept is None else TurnView("running" if runs else "parked", kept.began, kept.resumed)
+
+
 def view_of(
-    record: SessionRecord, *, live: bool, active: bool, pending: tuple[PendingApproval, ...] = ()
+    record: SessionRecord,
+    *,
+    live: bool,
+    active: bool,
+    pending: tuple[PendingApproval, ...] = (),
+    turn: TurnView | None = None,
 ) -> SessionView:
     """Return the view of a session for `read`."""
     state = SessionState(
@@ -356,12 +407,19 @@ def view_of(
         tenant=record.tenant,
         owner=record.owner,
         pending_approvals=pending,
+        turn=turn,
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 
 
 def summary_of(
-    record: SessionRecord, *, live: bool, active: bool, pending: int = 0, node: str | None = None
+    record: SessionRecord,
+    *,
+    live: bool,
+    active: bool,
+    pending: int = 0,
+    node: str | None = None,
+    turn: TurnView | None = None,
 ) -> SessionSummary:
     """Return a session's row in `list`. `node` is this process, if it is one: the row of a live session names it."""
     return SessionSummary(
@@ -379,4 +437,5 @@ def summary_of(
         owner=record.owner,
         pending_approvals=pending,
         node=node if live and not record.archived else None,
+        turn=turn,
     )

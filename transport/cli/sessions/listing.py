@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.calls.base import made
 from warren.calls.sessions import ListRequest
-from warren.conversation.views import SessionPage, summary_of
+from warren.conversation.views import SessionPage, summary_of, turn_of
 from warren.settings.config import StoreConfig
 from warren.transport.cli.command import command
 from warren.transport.cli.settings.option import of_field
@@ -54,15 +54,22 @@ def _page(options: Options, wanted: ListRequest) -> SessionPage:
 
 
 def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
-    from warren.storage.queries import SessionList  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.queries import Holders, LivingNodes, SessionList  # noqa: PLC0415 - it has an extra of its own
     from warren.storage.sqlite import queries  # noqa: PLC0415 - as above
     from warren.storage.sqlite.lease import Holder  # noqa: PLC0415 - as above; the package itself imports trio
 
     page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived
     with _readable(store) as db:
-        records = queries.answer(db, Holder.of(store), SessionList(options.user.tenant, *page))
+        holder = Holder.of(store)
+        records = queries.answer(db, holder, SessionList(options.user.tenant, *page))
+        open_turns = [each.session_id for each in records if each.turn is not None]
+        held = queries.answer(db, holder, Holders(open_turns)) if open_turns else {}
+        living = {node.key for node in queries.answer(db, holder, LivingNodes())} if held else set()
+    runs = {session_id for session_id, each in held.items() if each.holder in living}
     # No session is live in a process without a runtime.
-    summaries = tuple(summary_of(record, live=False, active=False) for record in records)
+    summaries = tuple(
+        summary_of(each, live=False, active=False, turn=turn_of(each, runs=each.session_id in runs)) for each in records
+    )
     return SessionPage(summaries, tuple(records.damaged))
 
 

@@ -113,7 +113,7 @@ def facts(view: views.SessionView) -> list[tuple[str, str]]:
     found = [
         ("session", state.session_id),
         *([("title", _field(state.title))] if state.title else []),
-        ("state", f"{state.lifecycle}, turn running" if state.is_active else state.lifecycle),
+        ("state", _state_of(state)),
         ("model", state.model),
         ("created", moment(state.created_at)),
         ("updated", moment(state.updated_at)),
@@ -124,6 +124,16 @@ def facts(view: views.SessionView) -> list[tuple[str, str]]:
     if state.parent is not None:
         found.append(("fork of", f"{state.parent.session_id}, after {state.parent.at} messages"))
     return found + ([("labels", labels(state.labels))] if state.labels else [])
+
+
+def _state_of(state: views.SessionState) -> str:
+    """Return the lifecycle of a session, and the state of its turn if one has not ended."""
+    turn = state.turn
+    if turn is None:
+        return f"{state.lifecycle}, turn running" if state.is_active else state.lifecycle
+    reasons = "".join(f" for {reason}" for reason in dict.fromkeys(each.reason for each in turn.waiting_for))
+    resumed = f", resumed {turn.resumed} times" if turn.resumed > 1 else ", resumed" if turn.resumed else ""
+    return f"{state.lifecycle}, turn {turn.state}{reasons} since {moment(turn.since)}{resumed}"
 
 
 def entry_text(message: messages.Message) -> tuple[str, str]:
@@ -172,7 +182,7 @@ def _row(summary: views.SessionSummary) -> tuple[str, ...]:
         moment(summary.updated_at),
         str(summary.message_count),
         str(summary.total_tokens),
-        summary.lifecycle,
+        summary.lifecycle if summary.turn is None else summary.turn.state,
         summary.model,
         labels(summary.labels),
         summary.title or "",

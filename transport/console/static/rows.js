@@ -11,11 +11,12 @@ const AFTER_ERROR = 3_000;
 export function stateOf(row) {
   if (row.lifecycle === "archived") return "archived";
   if (row.pending_approvals) return "waiting";
-  if (row.is_active) return "running";
+  if (row.is_active || row.turn?.state === "running") return "running";
+  if (row.turn?.state === "parked") return "parked";
   return row.lifecycle === "live" || row.node ? "idle" : "stored";
 }
 
-export const STATES = { waiting: "To approve", running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
+export const STATES = { waiting: "To approve", running: "Running", parked: "Parked", idle: "Idle", stored: "Stored", archived: "Archived" };
 
 /**
  * The rows by their ids. While somebody looks at them the gateway tells which ones change; the whole list is read once,

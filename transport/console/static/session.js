@@ -205,7 +205,7 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
   const archived = view?.state.lifecycle === "archived";
   const [writes, admin] = [connection.can("session:write") && !archived, connection.can("session:admin")];
   const waiting = conversation.approvals;
-  const state = archived ? "archived" : waiting.length ? "waiting" : running ? "running" : "idle";
+  const state = archived ? "archived" : waiting.length ? "waiting" : view?.state.turn?.state === "parked" ? "parked" : running ? "running" : "idle";
 
   const call = async (method, params = {}, options) => {
     const sent = connection.call(method, { session_id, ...params }, { limit: 120_000, ...options });
