@@ -52,6 +52,7 @@ PLACES: Final = (
     "promises/test_inbox_kills.py",
     "promises/test_projection_kills.py",
     "promises/test_real_time.py",
+    "promises/test_resumed_streams.py",
     "promises/test_server_faults.py",
     "promises/test_store_goes_back.py",
     "promises/test_two_processes.py",

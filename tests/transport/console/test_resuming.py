@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
 from tests.support.envelopes import KEPT, LATER, envelope, resumed_turn
-from tests.transport.console.stage import Gateway, Watched, show, turns
+from tests.transport.console.stage import Gateway, Watched, gateway, say, show, turns
 from warren.conversation import codec
 from warren.conversation.events import (
     Envelope,
@@ -148,3 +150,26 @@ def test_the_page_of_a_session_whose_turn_goes_on(served: Gateway, watched: Watc
     tell([each for each in told if each.seq > LATER])
     expect(turns(page).locator(".said.model")).to_have_text([re.compile("let me see"), re.compile("whole")])
     expect(turns(page).locator(".tool")).to_have_count(1)
+
+
+@pytest.mark.time_limit(90)
+def test_a_gateway_that_is_killed_in_the_middle_of_an_answer(folder: Path, watched: Watched) -> None:
+    """The page comes back by itself, takes back the half of the answer, and shows the whole one once."""
+    page = watched.page
+    watched.allowed += ["WebSocket connection to", "Failed to load resource"]
+    pieces = [f"piece {number} " for number in range(40)]
+    steps = [{"text": "Let me see.", "tool_calls": [{"name": "datetime_now"}]}, {"chunks": pieces, "chunk_delay": 0.05}]
+    with gateway(folder, "--builtins") as served:
+        model = served.model("slow", {"steps": steps})
+        session_id = served.create(None, model=model)
+        show(page, served, "session", session_id)
+        say(page, "go")
+        said = turns(page).locator(".said.model")
+        expect(said.last).to_contain_text("piece 9")
+        served.kill()
+        served.start()
+        expect(turns(page).locator(".resumed")).to_have_text("The turn goes on after an interruption (1).")
+        expect(said).to_have_text([re.compile("Let me see"), re.compile(rf"{''.join(pieces).strip()}\s*$")])
+        expect(turns(page).locator(".tool")).to_have_count(1)
+        expect(turns(page).locator(".foot")).not_to_contain_text("Working")
+        expect(turns(page)).to_have_count(1)
