@@ -139,7 +139,8 @@ class Owner(ABC, Generic[T]):
         return StoreError(f"the {self.name} is not there now: {self._crash}", cause="unreachable")
 
     def _closed(self) -> WarrenError:
-        return StoreError(f"the {self.name} is closed", cause="closed", retryable=False)
+        # Nothing of the request was carried out, and the next process takes it.
+        return StoreError(f"the {self.name} is closed", cause="closed", retryable=True)
 
     @asynccontextmanager
     async def running(self, restarts: Restarts) -> AsyncIterator[Self]:
