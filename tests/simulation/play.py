@@ -1,6 +1,6 @@
 """One play of the simulation: users run turns, faults befall the nodes, and followers see every event once."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -10,13 +10,14 @@ import apsw
 import attrs
 import trio
 
+from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
-from tests.simulation.world import ALONE, LEASE, Node, World
+from tests.simulation.servers import marked
+from tests.simulation.world import ALONE, LEASE, SLOTS, Node, World
 from tests.support.tasks import waits
 from warren.base.errors import WarrenError
 from warren.storage.sqlite.file import FILE_NAME
 
-SLOTS: Final = ("anna", "berta")
 PROMPTS: Final = 4
 FOLLOWERS: Final = 4
 LONGEST: Final = 600.0
@@ -25,7 +26,8 @@ BOUND: Final = 10.0
 """Seconds after the last fault and the last turn within which every follower has to have seen all."""
 LATE: Final = 4.0
 """Seconds within which a reader that begins then has to have seen all."""
-
+KINDS: Final = ("kill", "leave", "full", "crash", "all away", *2 * ("hang", "away", "cut"))
+"""The kinds of faults; those that are there twice are more frequent."""
 END: Final = 1_000.0
 """Seconds within which a play has to end."""
 
@@ -128,15 +130,23 @@ class Play:
 
     async def prompt(self, node: Node, number: int) -> bool:
         """Send a prompt; return whether no other try is needed."""
+        script = ("", "look", "")[number % 3]
         try:
             await node.service.start_turn(
-                self.session_id, f"prompt {number}", mode="queue", idempotency_key=f"key {number}"
+                self.session_id, marked("default", 0, number, script), mode="queue", idempotency_key=f"key {number}"
             )
         except WarrenError as exc:
             self.note(f"prompt {number} at {node.name}: {exc!r}")
             return not exc.retryable
         self.note(f"prompt {number} is answered by {node.name}")
         return True
+
+    def lasts(self, kind: str) -> float:
+        """Draw the seconds that a fault lasts."""
+        if kind in ("cut", "crash"):
+            return 0.0
+        chance = self.world.chance
+        return chance.uniform(0.0, 1.5) if kind in ("kill", "leave") else chance.choice((0.2, 1.0, 2 * LEASE))
 
     async def fate(self, slot: str) -> None:
         """Let faults befall the nodes of a slot, one after the other, and start the next node after the end of one."""
@@ -148,88 +158,10 @@ class Play:
                 continue
             await trio.sleep(chance.uniform(0.1, 2.0))
             if not (self.world.calm or node.gone.is_set()):
-                kind = chance.choice(FAULTS)
+                kind = chance.choice(KINDS)
                 self.note(f"{kind} {node.name}")
-                await BEFALL[kind](node)
+                await FAULTS[kind](node, self.lasts(kind))
                 self.note(f"{kind} {node.name} is over")
-
-
-async def kill(node: Node) -> None:
-    """Kill a node."""
-    node.kill()
-    await trio.sleep(node.world.chance.uniform(0.0, 1.5))
-
-
-async def leave(node: Node) -> None:
-    """End a node in order."""
-    node.leaves.set()
-    await node.gone.wait()
-    await trio.sleep(node.world.chance.uniform(0.0, 1.5))
-
-
-async def hang(node: Node) -> None:
-    """Let a node hang for a while, some times for longer than its leases last."""
-    node.hang()
-    try:
-        await some_time(node)
-    finally:  # also if the play fails meanwhile: no task of a node that hangs can be cancelled
-        node.go_on()
-
-
-async def cut(node: Node) -> None:
-    """Break all connections of a node."""
-    await trio.lowlevel.checkpoint()
-    node.port.cut()
-
-
-async def crash(node: Node) -> None:
-    """Let the next write of a node crash its actor."""
-    await trio.lowlevel.checkpoint()
-    node.crashes = 1
-
-
-async def fill(node: Node) -> None:
-    """Let the store have no room for the turns of a node for a while."""
-    node.full = True
-    await some_time(node)
-    node.full = False
-
-
-async def part(node: Node) -> None:
-    """Part a node from the store for a while."""
-    await _part(node, [node])
-
-
-async def part_all(node: Node) -> None:
-    """Part all nodes from the store for a while."""
-    await _part(node, list(node.world.nodes.values()))
-
-
-async def _part(node: Node, nodes: Sequence[Node]) -> None:
-    for each in nodes:
-        each.away = True
-    await some_time(node)
-    for each in nodes:
-        each.away = False
-
-
-async def some_time(node: Node) -> None:
-    """Let a fault last."""
-    await trio.sleep(node.world.chance.choice((0.2, 1.0, 2 * LEASE)))
-
-
-BEFALL: Final[Mapping[str, Callable[[Node], Awaitable[None]]]] = {
-    "kill": kill,
-    "leave": leave,
-    "hang": hang,
-    "away": part,
-    "all away": part_all,
-    "full": fill,
-    "crash": crash,
-    "cut": cut,
-}
-FAULTS: Final = (*BEFALL, "hang", "away", "cut")
-"""The last ones are more frequent than others."""
 
 
 async def check(sights: list[Sight], stored: list[tuple[int, int]], seconds: float) -> None:

@@ -2,9 +2,12 @@
 
 import inspect
 import random
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,20 +15,20 @@ import attrs
 import trio
 
 from tests.simulation.network import Call, Port, Wire
+from tests.simulation.record import Record
+from tests.simulation.servers import Model, tools_of
 from tests.support.faulty_store import CrashError
-from tests.support.models import Emit, reply
 from warren.actors.resources.storage import StorageActor
 from warren.actors.runtime import open_runtime
 from warren.base.errors import StoreError
 from warren.base.nodes import Node as Neighbour
 from warren.calls.facade import RuntimeService
-from warren.conversation.messages import ToolUseBlock
 from warren.conversation.options import CompactionConfig
-from warren.models.model import ModelReply, ModelRequest, TextPiece
-from warren.models.tools import tool
 from warren.settings.config import Config, Limits, NodeConfig, StoreConfig
 from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite import Holder, SqliteStore
+from warren.storage.sqlite.database import close_writer
+from warren.storage.sqlite.file import FILE_NAME, open_writer
 from warren.transport.client.connection import Dial
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.placed import clustered
@@ -36,17 +39,24 @@ R = TypeVar("R")
 EPOCH: Final = 1_800_000_000.0
 LEASE: Final = 2.0
 """Seconds of a lease: a node that is silent for so long has lost its sessions."""
+SLOTS: Final = ("anna", "berta")
 ALONE: Final = "clara"
+BLOCK: Final = 4096
+NOISE: Final = b"\xa5"
 SMALL: Final = CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)
+
+
+@cache
+def empty_store() -> bytes:
+    """Return the file of an empty store: to make it anew for each seed would take a tenth of the time."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = StoreConfig(Path(folder))
+        close_writer(open_writer(config))
+        return (config.path / FILE_NAME).read_bytes()
 
 
 class KilledError(BaseException):
     """A dead node went on. It ends all of its tasks, as no process of the node is there any more."""
-
-
-def now() -> float:
-    """Return the time by the clocks of all machines."""
-    return EPOCH + trio.current_time()
 
 
 @attrs.define(eq=False)
@@ -57,8 +67,11 @@ class World:
         chance: draws what the seed decides.
         folder: the folder of the store.
         tasks: runs the nodes.
+        clustered: whether processes are nodes, else each serves its sessions to its own clients alone.
         compacts: whether contexts are compacted in the middle of turns, which stores their beginnings.
         held: events that a node keeps of the running turn of another one.
+        record: what the servers and the stores have seen.
+        ahead: seconds by which the wall clock of the machine was put forward.
         nodes: those that serve, by name.
         lives: all nodes so far.
         calm: whether no fault comes any more.
@@ -67,8 +80,11 @@ class World:
     chance: random.Random
     folder: Path
     tasks: trio.Nursery
+    clustered: bool = True
     compacts: bool = False
     held: int = 1_000
+    record: Record = attrs.field(factory=Record)
+    ahead: float = 0.0
     nodes: dict[str, "Node"] = attrs.field(factory=dict)
     lives: list["Node"] = attrs.field(factory=list)
     calm: bool = False
@@ -77,7 +93,17 @@ class World:
     def of(cls, seed: int, folder: Path, tasks: trio.Nursery) -> "World":
         """Make the world of a seed."""
         chance = random.Random(seed)  # noqa: S311 - the seed tells all
-        return cls(chance, folder / f"{seed}", tasks, chance.random() < 0.3, chance.choice((2, 1_000)))
+        compacts, held = chance.random() < 0.3, chance.choice((2, 1_000))
+        return cls(chance, folder / f"{seed}", tasks, compacts=compacts, held=held)
+
+    def now(self) -> float:
+        """Return the time by the wall clock of the machine."""
+        return EPOCH + self.ahead + trio.current_time()
+
+    @property
+    def log(self) -> Path:
+        """The write-ahead log of the store."""
+        return self.folder / f"{FILE_NAME}-wal"
 
     def latency(self) -> float:
         """Draw the seconds that a message, or a look at the disk, takes."""
@@ -101,9 +127,31 @@ class World:
             raise ConnectionRefusedError
         return node.port.connect(node.port.nodes)
 
+    def cut_power(self, before: bytes) -> None:
+        """Kill all processes in the middle of a commit: of its part of the log some bytes, or none, reach the disk.
+
+        Args:
+            before: the log before the commit.
+        """
+        after, old = self.log.read_bytes(), self.folder
+        at = 0  # the end of what the commit has left as it was; a log that began anew has new bytes at its beginning
+        while at + BLOCK <= len(before) and before[at : at + BLOCK] == after[at : at + BLOCK]:
+            at += BLOCK
+        pairs = zip(before[at : at + BLOCK], after[at : at + BLOCK], strict=False)
+        first = at + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        cut = first + int((len(after) - first) * self.chance.choice((0.0, 0.3, 0.9, 1.0)))
+        self.folder = old.with_name(f"{old.name}.")  # the dead may move the log of their folder at any time
+        self.folder.mkdir()
+        shutil.copy(old / FILE_NAME, self.folder / FILE_NAME)
+        torn = after[:cut] + self.chance.choice((before[cut:], NOISE * (len(after) - cut)))
+        self.log.write_bytes(torn)
+        for node in self.lives:
+            if not node.gone.is_set():
+                node.kill()
+
     async def start(self, slot: str) -> "Node":
         """Start a node; the process in the slot `ALONE` serves its sessions to its own clients alone."""
-        node = Node(self, f"{slot}{len(self.lives) + 1}", alone=slot == ALONE)
+        node = Node(self, f"{slot}{len(self.lives) + 1}", alone=slot == ALONE or not self.clustered)
         self.lives.append(node)
         await self.tasks.start(node.live)
         return node
@@ -122,6 +170,8 @@ class Node:
         away: whether it cannot reach the store.
         full: whether the store has no room for its turns.
         crashes: how many of its next writes crash; half of them once they are done.
+        power_fails: whether the power of the machine is cut in the middle of its next commit.
+        writes: the group that each task is about to write.
         leaves: set to have it end in order.
         gone: set when nothing of it is left.
     """
@@ -134,11 +184,13 @@ class Node:
     away: bool = False
     full: bool = False
     crashes: int = 0
+    power_fails: bool = False
+    writes: dict[trio.lowlevel.Task, Sequence[Operation[Any]]] = attrs.field(factory=dict)
     leaves: trio.Event = attrs.field(factory=trio.Event)
     gone: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _guests: set[trio.CancelScope] = attrs.field(factory=set)
-    _holder: Holder = attrs.field(init=False)
+    _holder: Holder | None = None
     _service: RuntimeService | None = None
     _port: Port | None = None
 
@@ -161,14 +213,15 @@ class Node:
         self.dead = True
         self.go_on()
         self._serve_no_more()
-        self._holder.die()
+        if self._holder is not None:
+            self._holder.die()
         self._scope.cancel()
         for guest in self._guests:
             guest.cancel()
 
     def hang(self) -> None:
         """Let it do nothing that others would see until `go_on`."""
-        self.hung = trio.Event()
+        self.hung = trio.Event() if self.hung is None else self.hung
         self.port.hang()
 
     def go_on(self) -> None:
@@ -191,6 +244,8 @@ class Node:
             self._guests.add(scope)
             try:
                 yield scope
+            except KilledError:  # what the guest has asked for was on its way to the disk
+                pass
             finally:
                 self._guests.discard(scope)
 
@@ -210,26 +265,28 @@ class Node:
             if not self.dead:
                 raise
         finally:
+            if self._port is None:  # killed before it served
+                task_status.started()
             self._serve_no_more()
             self.gone.set()
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
-        store = StoreConfig(self.world.folder, lease=LEASE, projections=False, synchronous="NORMAL")
-        self._holder = Holder(store.path / "holders", self.name, LEASE, clock=now)
+        store = StoreConfig(self.world.folder, lease=LEASE, projections=False)
+        self._holder = Holder(store.path / "holders", self.name, LEASE, clock=self.world.now)
         config = Config(
             store=store,
             node=None if self.alone else NodeConfig(self.name, f"ws://{self.name}"),
             model="test",
-            limits=Limits(idle_after=0.5),
-            compaction=SMALL if self.world.compacts else None,
+            limits=Limits(idle_after=0.5, approval_timeout=2.0, drain=2.0),
+            compaction=SMALL if self.world.compacts else CompactionConfig(),
         )
 
         async def open_store() -> Any:
             return UnsteadyStore(await SqliteStore.open(store, holder=self._holder, runner=self._run), self)
 
         async with (
-            open_providers({}, extra={"test": Talker(self.world.chance)}) as providers,
-            open_runtime(config, providers, (tool(look),), open_store=open_store) as runtime,
+            open_providers({}, extra={"test": Model(self)}) as providers,
+            open_runtime(config, providers, tools_of(self), open_store=open_store) as runtime,
             AsyncExitStack() as stack,
         ):
             storage = runtime.supervisor.shared.storage
@@ -256,7 +313,14 @@ class Node:
     async def _run(self, function: Callable[[], R], /) -> R:
         """Do what the disk has to do, unless it is dead."""
         await self._reach_disk()
+        operations = self.writes.pop(trio.lowlevel.current_task(), ())
+        before = self.world.log.read_bytes() if operations and self.power_fails else None
         result = function()
+        if before is not None:
+            self.world.cut_power(before)
+        elif operations:
+            assert isinstance(result, list)
+            self.world.record.wrote(self.name, operations, result)
         await self._reach_disk()  # done, and not known here yet
         return result
 
@@ -293,6 +357,7 @@ class UnsteadyStore:
             crashes, node.crashes = node.crashes > 0, max(0, node.crashes - 1)
             if crashes and node.world.chance.random() < 0.5:
                 raise CrashError("before a write")
+            node.writes[trio.lowlevel.current_task()] = operations
             found: list[Any] = await self._behind.write(operations)
             if crashes:
                 raise CrashError("after a write")
@@ -320,24 +385,3 @@ class Neighbours(Peers):
     def dial(self, node: Neighbour) -> Dial:
         assert node.name is not None
         return Call(reach=partial(self.world.reach_node, node.name), ping_interval=self.lease / 2)
-
-
-@attrs.define(eq=False)
-class Talker:
-    """A model that says some words, with pauses between them."""
-
-    chance: random.Random
-
-    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
-        words = [f"word {number} " for number in range(self.chance.randint(1, 4))]
-        for word in words:
-            await trio.sleep(self.chance.expovariate(4.0))
-            emit(TextPiece(word))
-        calls = (ToolUseBlock("call", "look", {}),) if request.tools and self.chance.random() < 0.3 else ()
-        return reply("".join(words), *calls)
-
-
-async def look() -> str:
-    """Look around."""
-    await trio.lowlevel.checkpoint()
-    return "there is nothing to see here, " * 3

@@ -1,0 +1,175 @@
+"""The promises of the service, each as a function that yields what breaks it in what is left of a run."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+import attrs
+
+from tests.simulation.record import Record, results_in
+from tests.simulation.servers import name_of
+from tests.simulation.users import Prompt, Told
+from warren.conversation.messages import AssistantMessage, ContextMessage, Message, UserMessage
+from warren.conversation.views import HistoryPage
+
+PASSING: Final = frozenset(
+    {"closed", "connection_lost", "crash", "disk_full", "leased", "lease_lost", "unreachable", "shutting_down"}
+)
+"""Causes that are no end of a key. Of a turn that is stored at its end they may be."""
+
+
+@attrs.frozen
+class Left:
+    """What is left of a run.
+
+    Attributes:
+        told: what the users of each session were told.
+        record: what the servers and the stores have seen.
+        pages: the history of each session and of each fork; None for those that nobody finds any more.
+        events: the first and the last number of each event of a session that is stored, in order.
+    """
+
+    told: Sequence[Told]
+    record: Record
+    pages: Mapping[str, HistoryPage | None]
+    events: Mapping[str, Sequence[tuple[int, int]]]
+
+    def messages(self, session_id: str) -> Sequence[Message]:
+        """Return the messages of a session; none for one that nobody finds any more."""
+        page = self.pages.get(session_id)
+        return [] if page is None else [each.message for each in page.messages]
+
+    @property
+    def sessions(self) -> Sequence[Told]:
+        """The sessions that are there."""
+        return [told for told in self.told if self.pages.get(told.session_id) is not None]
+
+
+def _names(messages: Sequence[Message]) -> list[str]:
+    found = (name_of(each.content) for each in messages if isinstance(each, UserMessage))
+    return [name for name in found if name is not None]
+
+
+def one_end(left: Left) -> Iterator[str]:
+    """Each key has one end, which is the same for every asker, from any process."""
+    for told in left.told:
+        for key, ends in told.ends.items():
+            if told.durable and len(set(ends)) > 1:
+                yield f"the key {key} of session {told.place} has several ends: {sorted(set(ends))}"
+
+
+def true_end(left: Left) -> Iterator[str]:
+    """No stop, no death and no fault of the store is the end of a key."""
+    for told in left.told:
+        durable = all(prompt.durable for prompt in told.prompts.values())  # one may steer the turn of another one
+        for prompt in told.prompts.values():
+            error = prompt.error
+            if prompt.keyed and durable and error is not None and error.cause in {*PASSING, "outcome_unknown"}:
+                yield f"the end of {prompt.name} is {prompt.error!r}"
+
+
+def nothing_lost(left: Left) -> Iterator[str]:
+    """Nothing is lost that was acknowledged: prompts with their answers, texts of the host, labels and ends."""
+    for told in left.told:
+        if left.pages.get(told.session_id) is None:
+            if told.session_id and not told.leaving:
+                yield f"session {told.place} is not there"
+            continue
+        messages = left.messages(told.session_id)
+        names = set(_names(messages))
+        texts = {each.text for each in messages if isinstance(each, AssistantMessage)}
+        for prompt in told.prompts.values():
+            if prompt.text is not None and not (prompt.name in names and prompt.text in texts):
+                yield f"{prompt.name} was answered with {prompt.text!r}, and its session has no such message"
+
+
+def nothing_twice(left: Left) -> Iterator[str]:
+    """Nothing is there twice: no prompt, no text of the host, no result of a call."""
+    for told in left.sessions:
+        messages = left.messages(told.session_id)
+        found = _names(messages)
+        found += [name for each in messages if isinstance(each, ContextMessage) and (name := name_of(each.content))]
+        found += [result for each in messages for result in results_in(each)]
+        for name in {each for each in found if found.count(each) > 1}:
+            yield f"session {told.place} has {name} {found.count(name)} times"
+
+
+def in_order(left: Left) -> Iterator[str]:
+    """A prompt whose end was known before another one was sent is before that one."""
+    for told in left.sessions:
+        place = {name: number for number, name in enumerate(_names(left.messages(told.session_id)))}
+        there = [prompt for prompt in told.prompts.values() if prompt.name in place and prompt.ended is not None]
+        for first in there:
+            for second in there:
+                if _before(first, second) and place[first.name] > place[second.name]:
+                    yield f"{first.name} had ended before {second.name} was sent, and is behind it"
+
+
+def _before(first: Prompt, second: Prompt) -> bool:
+    known = first.text is not None or (first.keyed and first.error is not None)
+    return known and first.ended is not None and first.ended < second.sent
+
+
+def queue_in_order(left: Left) -> Iterator[str]:
+    """Prompts that wait begin their turns in the order in which the inbox shows them."""
+    for told in left.sessions:
+        place = {name: number for number, name in enumerate(_names(left.messages(told.session_id)))}
+        for queue in told.queues:
+            for first, second in pairwise([name for name in queue if name in place]):
+                if place[first] > place[second]:
+                    yield f"{first} waited before {second}, and its turn came later"
+
+
+def reads_are_fresh(left: Left) -> Iterator[str]:
+    """A history has each prompt whose answer was known before the history was asked for, at any process."""
+    for told in left.sessions:
+        for asked, names in told.seen:
+            for prompt in told.prompts.values():
+                known = prompt.text is not None and prompt.ended is not None and prompt.ended < asked
+                if known and prompt.name not in names:
+                    yield f"{prompt.name} was answered, and a history of session {told.place} did not have it"
+
+
+def numbers_rise(left: Left) -> Iterator[str]:
+    """The numbers of stored events rise, and no two events have the same one."""
+    for told in left.told:
+        for (_, last), (first, _) in pairwise(left.events.get(told.session_id, ())):
+            if first <= last:
+                yield f"session {told.place} has the event {first} behind {last}"
+
+
+def forks_are_beginnings(left: Left) -> Iterator[str]:
+    """A fork begins with the first messages of its original."""
+    for told in left.sessions:
+        for fork in told.forks:
+            if left.pages.get(fork) is None:
+                yield f"a fork of session {told.place} is not there"
+            messages = left.messages(fork)
+            if list(messages) != list(left.messages(told.session_id))[: len(messages)]:
+                yield f"a fork of session {told.place} is not its beginning"
+
+
+def ends_stay(left: Left) -> Iterator[str]:
+    """A session that was deleted is not found, and one that was archived can be read."""
+    for told in left.told:
+        if told.over and (told.over == "deleted") != (left.pages.get(told.session_id) is None):
+            yield f"session {told.place} was {told.over}"
+
+
+CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
+    one_end,
+    true_end,
+    nothing_lost,
+    nothing_twice,
+    in_order,
+    queue_in_order,
+    reads_are_fresh,
+    numbers_rise,
+    forks_are_beginnings,
+    ends_stay,
+)
+
+
+def check(left: Left) -> list[str]:
+    """Return all that breaks a promise."""
+    return [f"{promise.__name__}: {problem}" for promise in CHECKS for problem in promise(left)]

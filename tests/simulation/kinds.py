@@ -1,0 +1,522 @@
+"""The operations that users carry out: each is a row of one table, by its method and what is special about it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from tests.simulation.followers import Follower, Sight
+from tests.simulation.servers import SCHEMA, name_of
+from tests.simulation.users import Act, GoneError, Prompt, User, tried
+from warren.base.errors import WarrenError
+from warren.calls.facade import SessionService
+from warren.conversation.attachments import File
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates
+from warren.conversation.messages import UserMessage
+from warren.conversation.options import CompactionConfig
+from warren.conversation.peers import Peer
+from warren.conversation.views import SessionView, TurnResult
+
+Carry = Callable[[User], Awaitable[None]]
+ASK: Final = Gates(callback="ask")
+PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(24)
+
+
+@attrs.frozen
+class Kind:
+    """A kind of operations.
+
+    Attributes:
+        carry_out: carries one out.
+        errors: codes and causes of the errors that it may end with, also while nothing is out of order.
+    """
+
+    carry_out: Carry
+    errors: frozenset[str] = frozenset()
+
+
+KINDS: Final[dict[str, Kind]] = {}
+
+
+def kind(name: str, *errors: str) -> Callable[[Carry], Carry]:
+    """Add a kind to the table: the name of its method, and what is special about it."""
+
+    def add(carry_out: Carry) -> Carry:
+        KINDS[name] = Kind(carry_out, frozenset(errors))
+        return carry_out
+
+    return add
+
+
+def call(method: str, **options: Any) -> Act[Any]:
+    """Return a function that calls a method of a service."""
+
+    async def act(service: SessionService) -> Any:
+        return await getattr(service, method)(**options)
+
+    return act
+
+
+# -- sessions are made
+
+CREATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "empty under a key": {},
+    "with labels and a title": {"labels": {"made": "so"}, "title": "a title"},
+    "with instructions": {"system_prompt": "Be kind."},
+    "with a small context": {"compaction": CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)},
+    "with a budget under a key": {"budget": Budget(max_steps=40, max_tokens=10_000)},
+    "with turns that are stored at their end": {"durability": "turn"},
+    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall")},
+}
+
+
+async def create(user: User, *, keyed: bool, script: str | None = None, **options: Any) -> None:
+    """Make the session; if its end is not known without a key, make another one with a key."""
+    told, peer = user.told, Peer(user.told.peer, tuple(other.peer for other in user.others), keep_alive=True)
+    options |= {"prompt": None if script is None else user.text(script), "peer": peer}
+    told.durable = options.get("durability") != "turn"
+    prompt = Prompt(user.name, trio.current_time(), keyed, told.durable)
+    if keyed:
+        request = user.keyed("create", call("create_session", idempotency_key=f"c{user.number}", **options))
+    else:
+        request = user.once(call("create_session", **options))
+    made = await tried(request)
+    session_id = made.session_id if not isinstance(made, GoneError) else None
+    if session_id is None:
+        empty = call("create_session", prompt=None, idempotency_key=f"a{user.number}")
+        session_id = (await user.keyed("create anew", empty)).session_id
+    elif script is not None:
+        prompt.end(made)
+        told.prompts[user.name] = prompt
+    told.session_id = session_id
+    user.world.record.tenants[session_id] = told.tenant
+    if isinstance(made, WarrenError | GoneError):
+        raise made
+
+
+for _name, _options in CREATIONS.items():
+    KINDS[f"session/create {_name}"] = Kind(partial(create, keyed="key" in _name, **_options))
+KINDS["session/create with a prompt"] = Kind(partial(create, keyed=False, script=""))
+KINDS["session/create with a prompt under a key"] = Kind(partial(create, keyed=True, script="pay"))
+MAKING: Final = tuple(KINDS)
+
+
+# -- turns
+
+
+@attrs.frozen
+class Turn:
+    """A way to run a turn.
+
+    Attributes:
+        script: what the model does.
+        mode: the mode.
+        keyed: whether the prompt has a key.
+        options: the options of the turn.
+        decision: the answer to the call that waits for approval; None for none.
+        patience: seconds after which the user gives up, and asks again; None for a patient one.
+        askers: users that send it at the same time.
+    """
+
+    script: str = ""
+    mode: str = "queue"
+    keyed: bool = True
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    decision: str | None = None
+    patience: float | None = None
+    askers: int = 1
+
+
+TURNS: Final[Mapping[str, Turn]] = {
+    "busy": Turn(mode="busy", keyed=False),
+    "busy with a tool": Turn("pay", "busy", keyed=False),
+    "busy with an approval": Turn("pay", "busy", keyed=False, options={"approvals": ASK}, decision="allow"),
+    "busy with options": Turn(mode="busy", keyed=False, options={"temperature": 0.5, "max_tokens": 100}),
+    "queue": Turn(keyed=False),
+    "queue with a tool": Turn("pay", keyed=False),
+    "steer": Turn(mode="steer", keyed=False),
+    "steer with a tool": Turn("look", "steer", keyed=False),
+    "queue under a key": Turn(),
+    "steer under a key": Turn(mode="steer"),
+    "steer under a key with a tool": Turn("pay", "steer"),
+    "under a key with two askers": Turn("pay", askers=2),
+    "under a key by one who gives up": Turn("dig", patience=0.2),
+    "with a tool that may run again": Turn("look"),
+    "with a tool that is reported": Turn("pay"),
+    "with a tool that is asked about": Turn("order"),
+    "with a slow tool": Turn("dig"),
+    "with a tool that fails": Turn("fall"),
+    "with an unknown tool": Turn("fly"),
+    "with two calls at once": Turn("pay+dig"),
+    "with three steps": Turn("look pay order"),
+    "with two calls in two steps": Turn("look+pay dig+order"),
+    "with a call that is allowed": Turn("pay", options={"approvals": ASK}, decision="allow"),
+    "with a call that is denied": Turn("pay", options={"approvals": ASK}, decision="deny"),
+    "with a call that nobody decides about": Turn("pay", options={"approvals": ASK}),
+    "with a model that is overloaded once": Turn("overloaded"),
+    "with a tool and an overloaded model": Turn("pay overloaded"),
+    "with data": Turn(options={"output_schema": SCHEMA}),
+    "with data after a tool": Turn("pay", options={"output_schema": SCHEMA}),
+    "with a file": Turn(options={"attachments": (File(PICTURE, name="a.png"),)}),
+    "with another model": Turn("pay", options={"model": "other", "provider": "test"}),
+    "that is stored at its end": Turn("pay look", options={"durability": "turn"}),
+    "that is stored step by step": Turn("look pay dig", options={"durability": "step"}),
+    "with a budget that lasts": Turn("pay", options={"budget": Budget(max_steps=5, max_tool_calls=3)}),
+}
+FAILING: Final[Mapping[str, tuple[Turn, str]]] = {
+    "with a model that refuses": (Turn("refuses"), "quota"),
+    "with a model that refuses after a tool": (Turn("pay refuses"), "quota"),
+    "with data that do not fit": (Turn("misfit misfit misfit", options={"output_schema": SCHEMA}), "structured_output"),
+    "with a budget of one step": (Turn("pay look", options={"budget": Budget(max_steps=1)}), "steps"),
+    "with a budget of one call": (Turn("pay pay pay", options={"budget": Budget(max_tool_calls=1)}), "tool_calls"),
+}
+
+
+async def turn(user: User, wanted: Turn) -> None:
+    """Run a turn."""
+    durable = wanted.options.get("durability", "step" if user.told.durable else "turn") == "step"
+    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), wanted.keyed, durable)
+    options = {"session_id": user.session_id, "prompt": user.text(wanted.script), "mode": wanted.mode} | dict(
+        wanted.options
+    )
+    key = f"k{user.number}"
+    act: Act[TurnResult] = call("start_turn", idempotency_key=key if wanted.keyed else None, **options)
+    async with trio.open_nursery() as helpers:
+        if wanted.decision is not None:
+            helpers.start_soon(decide, user, wanted.decision, prompt)
+        for _ in range(1, wanted.askers):
+            helpers.start_soon(tried, user.keyed(key, act))
+        if wanted.patience is not None:
+            with trio.move_on_after(wanted.patience):
+                await tried(user.keyed(key, act))
+        outcome = await tried(user.keyed(key, act) if wanted.keyed else user.once(act))
+        prompt.end(outcome)
+    if not isinstance(outcome, TurnResult):
+        raise outcome
+
+
+async def decide(user: User, decision: str, prompt: Prompt) -> None:
+    """Decide about the call of a turn that waits for approval, as soon as it does."""
+    while prompt.ended is None:
+        await trio.sleep(0.2)
+        view = await tried(user.once(call("read", session_id=user.session_id)))
+        waiting = view.state.pending_approvals if isinstance(view, SessionView) else ()
+        for call_id in (each.call_id for each in waiting if each.call_id.startswith(f"{user.name}-")):
+            answer = call("approve_tool", session_id=user.session_id, call_id=call_id, decision=decision)
+            if await tried(user.once(answer)) is None:
+                user.note(f"{call_id} is decided: {decision}")
+
+
+for _name, _turn in TURNS.items():
+    KINDS[f"turn/start {_name}"] = Kind(partial(turn, wanted=_turn), frozenset({"SESSION_BUSY"}))
+for _name, (_turn, _cause) in FAILING.items():
+    KINDS[f"turn/start {_name}"] = Kind(partial(turn, wanted=_turn), frozenset({_cause}))
+
+
+@kind("turn/start under the key of another prompt")
+async def same_key(user: User) -> None:
+    """Send two prompts under one key: the second one gets the end of the first."""
+    key, request = f"k{user.number}", partial(call, "start_turn", session_id=user.session_id, mode="queue")
+    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), True, user.told.durable)
+    prompt.end(await tried(user.keyed(key, request(prompt=user.text(), idempotency_key=key))))
+    await user.keyed(key, request(prompt="something else", idempotency_key=key))
+
+
+@kind("turn/start busy under a key", "INVALID_PARAMS")
+async def busy_key(user: User) -> None:
+    """Send a prompt under a key that cannot wait."""
+    await user.read(call("start_turn", session_id=user.session_id, prompt="no", mode="busy", idempotency_key="no"))
+
+
+@kind("turn/interrupt", "SESSION_NOT_RUNNING", "interrupt_timeout")
+async def interrupt(user: User) -> None:
+    """Interrupt the running turn."""
+    user.told.disturbed = True
+    await user.once(call("interrupt", session_id=user.session_id))
+
+
+@kind("turn/wait", "SESSION_NOT_RUNNING")
+async def wait(user: User) -> None:
+    """Wait for the end of the turn that runs, whatever that is."""
+    await tried(user.read(call("wait_turn", session_id=user.session_id)))
+
+
+@kind("tool/approve a call that does not wait", "INVALID_PARAMS", "SESSION_NOT_RUNNING")
+async def approve(user: User) -> None:
+    """Decide about a call that is not there."""
+    await user.once(call("approve_tool", session_id=user.session_id, call_id="nobody", decision="allow"))
+
+
+@kind("session/compact", "SESSION_BUSY", "compaction_failed", "cancelled")
+async def compact(user: User) -> None:
+    """Compact the context."""
+    await user.once(call("compact", session_id=user.session_id))
+
+
+@kind("session/compact with instructions", "SESSION_BUSY", "compaction_failed", "cancelled")
+async def compact_so(user: User) -> None:
+    """Compact the context in a certain way."""
+    await user.once(call("compact", session_id=user.session_id, instructions="Be short."))
+
+
+# -- the inbox
+
+
+async def inject(user: User, key: str | None = None) -> bool:
+    """Give the model a text that is no prompt."""
+    act: Act[bool] = call("inject_context", session_id=user.session_id, text=user.text(), idempotency_key=key)
+    fresh = await (user.once(act) if key is None else user.send(act, again=True, changes=True))
+    if user.name not in user.told.contexts:
+        user.told.contexts.append(user.name)
+    return fresh
+
+
+KINDS["session/inject_context"] = Kind(inject)  # type: ignore[arg-type] # the result is for the others
+
+
+@kind("session/inject_context under a key")
+async def inject_key(user: User) -> None:
+    """Inject a text under a key."""
+    await inject(user, f"i{user.number}")
+
+
+@kind("session/inject_context twice")
+async def inject_twice(user: User) -> None:
+    """Inject a text twice under one key: the second one is not taken."""
+    await inject(user, f"i{user.number}")
+    if await inject(user, f"i{user.number}") and not user.world.clustered:  # the answer of a node does not say it
+        user.world.record.blame(f"{user.name} was taken twice")
+
+
+@kind("session/inputs")
+async def inputs(user: User) -> None:
+    """Look at the inputs that wait."""
+    found = await user.read(call("inputs", session_id=user.session_id))
+    user.told.queues.append(
+        [each for each in map(name_of, (each.text for each in found if each.kind == "queue")) if each]
+    )
+
+
+@kind("session/withdraw", "INVALID_PARAMS")
+async def withdraw(user: User) -> None:
+    """Take the newest input back."""
+    found = await user.read(call("inputs", session_id=user.session_id))
+    user.told.disturbed = True
+    await user.once(call("withdraw", session_id=user.session_id, input_id=found[-1].input_id if found else "none"))
+
+
+# -- peers
+
+
+async def send_to(user: User, **options: Any) -> None:
+    """Send a message to the session of some other place."""
+    to = user.chance.choice([other.peer for other in user.others if other.tenant == user.told.tenant])
+    options = {"session_id": user.session_id, "to": to, "body": user.text()} | options
+    await user.once(call("send_message", **options))
+
+
+KINDS["peer/send a message"] = Kind(send_to, frozenset({"INVALID_PARAMS"}))
+KINDS["peer/send a request"] = Kind(partial(send_to, kind="request"), frozenset({"INVALID_PARAMS"}))
+KINDS["peer/send a response to no request"] = Kind(
+    partial(send_to, kind="response", request_id="none", status="ok"), frozenset({"INVALID_PARAMS"})
+)
+KINDS["peer/send to nobody"] = Kind(partial(send_to, to="nobody"), frozenset({"INVALID_PARAMS"}))
+
+
+@kind("peer/send to another tenant", "INVALID_PARAMS")
+async def send_across(user: User) -> None:
+    """Send a message to a session of another tenant, which nobody finds."""
+    strangers = [other.peer for other in user.others if other.tenant != user.told.tenant]
+    await send_to(user, to=user.chance.choice(strangers))
+    user.world.record.blame(f"{user.name} reached another tenant")
+
+
+# -- sessions are read
+
+
+async def look_at(user: User, method: str, **options: Any) -> None:
+    """Ask for something about the session."""
+    await user.read(call(method, session_id=user.session_id, **options))
+
+
+KINDS["session/read"] = Kind(partial(look_at, method="read"))
+KINDS["session/resume"] = Kind(partial(look_at, method="resume"))
+KINDS["session/context"] = Kind(partial(look_at, method="context"))
+KINDS["session/history of some positions"] = Kind(partial(look_at, method="history", offset=1, limit=2))
+KINDS["session/attachment that is not there"] = Kind(
+    partial(look_at, method="attachment", sha256="0" * 64), frozenset({"INVALID_PARAMS"})
+)
+KINDS["peer/list"] = Kind(partial(look_at, method="peers"))
+
+
+@kind("session/history")
+async def history(user: User) -> None:
+    """Read the whole history."""
+    asked = trio.current_time()
+    page = await user.read(call("history", session_id=user.session_id, limit=1000))
+    names = (name_of(each.message.content) for each in page.messages if isinstance(each.message, UserMessage))
+    user.told.seen.append((asked, frozenset(name for name in names if name is not None)))
+
+
+async def list_some(user: User, **options: Any) -> None:
+    """List sessions: those of other tenants are not among them."""
+    page = await user.read(call("list", **options))
+    meet(user, [each.session_id for each in page.sessions])
+
+
+def meet(user: User, session_ids: list[str]) -> None:
+    """Blame a list for sessions of other tenants."""
+    for session_id in session_ids:
+        if user.world.record.tenants.get(session_id, user.told.tenant) != user.told.tenant:
+            user.world.record.blame(f"{user.name} met a session of another tenant")
+
+
+KINDS["session/list"] = Kind(list_some)
+KINDS["session/list by labels"] = Kind(partial(list_some, labels={"made": "so"}))
+KINDS["session/list with archived ones"] = Kind(partial(list_some, include_archived=True))
+KINDS["session/list of a page"] = Kind(partial(list_some, offset=1, limit=2))
+
+
+@kind("events of a session from the first one")
+async def follow(user: User) -> None:
+    """Follow the session from its first event for a while."""
+    await _follow(user, 0)
+
+
+@kind("events of a session from now on")
+async def follow_newest(user: User) -> None:
+    """Follow the session from its next event for a while."""
+    await _follow(user, None)
+
+
+async def _follow(user: User, after_seq: int | None) -> None:
+    if user.told.tenant != "default":
+        return
+    sight, node = Sight(user.name, after_seq, after_seq), await user.node()
+    user.told.sights.append(sight)
+    with node.visit(), trio.move_on_after(0.5):
+        await Follower(user.world, user.session_id, sight).read(node.service, stays=True)
+
+
+@kind("events of a session ahead of its log", "INVALID_PARAMS")
+async def follow_ahead(user: User) -> None:
+    """Follow the session from an event on that is not there."""
+
+    async def act(service: SessionService) -> None:
+        async with service.subscribe(user.session_id, after_seq=10**9):
+            pass
+
+    await user.read(act)
+    user.world.record.blame(f"{user.name} followed events that are not there")
+
+
+@kind("changes of sessions")
+async def watch(user: User) -> None:
+    """Watch the list of sessions for a moment."""
+
+    async def act(service: SessionService) -> None:
+        async with service.watch() as reader:
+            with trio.move_on_after(0.2):
+                async for changes in reader:
+                    meet(user, [each.session_id for each in changes.sessions])
+
+    await user.read(act)
+
+
+# -- sessions are changed and ended
+
+
+async def label(user: User, **options: Any) -> None:
+    """Change the labels."""
+    await user.read(call("label", session_id=user.session_id, **options))
+
+
+@kind("session/label")
+async def label_new(user: User) -> None:
+    """Set a label that nobody removes."""
+    name = f"n{user.number}"
+    await label(user, labels={name: "there"})
+    user.told.labels.append(name)
+
+
+KINDS["session/label away"] = Kind(partial(label, labels={"made": None}))
+KINDS["session/label with a title"] = Kind(partial(label, title="another title"))
+
+
+async def fork(user: User, at: int | None = None) -> None:
+    """Fork the session."""
+    view = await user.once(call("fork", session_id=user.session_id, at=at))
+    user.told.forks.append(view.state.session_id)
+    user.world.record.tenants[view.state.session_id] = user.told.tenant
+
+
+KINDS["session/fork"] = Kind(fork)
+KINDS["session/fork of nothing"] = Kind(partial(fork, at=0))
+KINDS["session/fork of a beginning"] = Kind(partial(fork, at=2), frozenset({"INVALID_PARAMS"}))
+KINDS["session/fork beyond the end"] = Kind(partial(fork, at=10**6), frozenset({"INVALID_PARAMS"}))
+
+
+@kind("session/archive")
+async def archive(user: User) -> None:
+    """Archive the session."""
+    user.told.leaving = True
+    await user.read(call("archive", session_id=user.session_id))
+    user.told.over = user.told.over or "archived"
+
+
+@kind("session/delete", "SESSION_NOT_FOUND")
+async def delete(user: User) -> None:
+    """Delete the session."""
+    user.told.leaving = True
+    await user.send(call("delete", session_id=user.session_id), again=True)
+    user.told.over = "deleted"
+
+
+# -- strangers, who find nothing
+
+
+async def intrude(user: User, method: str, **options: Any) -> None:
+    """Ask for a session of another tenant."""
+    tenant = "rival" if user.told.tenant == "default" else "default"
+    await user.read(call(method, session_id=user.session_id, **options), tenant=tenant)
+    user.world.record.blame(f"{method} of {user.name} found a session of another tenant")
+
+
+INTRUSIONS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "session/read": ("read", {}),
+    "session/history": ("history", {}),
+    "turn/start": ("start_turn", {"prompt": "let me in", "mode": "queue", "idempotency_key": "in"}),
+    "session/inject_context": ("inject_context", {"text": "let me in"}),
+    "turn/interrupt": ("interrupt", {}),
+    "session/fork": ("fork", {}),
+    "session/delete": ("delete", {}),
+    "session/label": ("label", {"title": "mine"}),
+}
+for _name, (_method, _options) in INTRUSIONS.items():
+    KINDS[f"{_name} by a stranger"] = Kind(
+        partial(intrude, method=_method, **_options), frozenset({"SESSION_NOT_FOUND"})
+    )
+
+
+# -- the whole service
+
+
+async def ask(user: User, method: str, **options: Any) -> None:
+    """Ask for something about the service."""
+    await user.read(call(method, **options))
+
+
+KINDS["memory/search"] = Kind(
+    partial(ask, method="search_memory", query="anything", scope="project"), frozenset({"SESSION_MEMORY_DISABLED"})
+)
+KINDS["audit/list"] = Kind(partial(ask, method="audit"))
+KINDS["usage/get"] = Kind(partial(ask, method="usage"))
+KINDS["tenants/list"] = Kind(partial(ask, method="tenants"))
+KINDS["nodes/list"] = Kind(partial(ask, method="nodes"))
+KINDS["nodes/drain without the right"] = Kind(
+    partial(ask, method="drain_node", name="anna"), frozenset({"PERMISSION_DENIED"})
+)
+LATER: Final = tuple(name for name in KINDS if name not in MAKING)

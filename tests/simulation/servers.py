@@ -1,0 +1,129 @@
+"""The model and the tools of the simulated world, which do what each prompt says, and remember what they did."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+import warren.structured.check  # noqa: F401 - else the first check of a schema has a thread
+from tests.simulation.record import AGAIN
+from tests.support.models import Emit, reply
+from warren.base.errors import ProviderError
+from warren.conversation.messages import ContextMessage, Message, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import Restart, Tool, ToolError, current_call, tool
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Node
+
+MARK: Final = re.compile(r"\[(\w+) s(\d+)\.(\d+)([^\]]*)\]")
+"""The mark in a text: the tenant, the session, the number of the operation, and the script of a prompt."""
+MOST: Final = 5
+"""Answers of the model at one place of a script."""
+SCHEMA: Final = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def marked(tenant: str, session: int, number: int, script: str = "") -> str:
+    """Return the mark of a text."""
+    return f"[{tenant} s{session}.{number}{script and f' {script}'}]"
+
+
+def name_of(text: str) -> str | None:
+    """Return the name of an operation whose mark is in a text, such as `s3.17`; None for a text without a mark."""
+    found = MARK.search(text)
+    return None if found is None else f"s{found[2]}.{found[3]}"
+
+
+@attrs.define(eq=False)
+class Model:
+    """Answers as the script of the newest prompt says: one part of the script for each step of the turn."""
+
+    node: "Node"
+    kinds: frozenset[str] = frozenset({"image"})
+
+    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
+        world, record = self.node.world, self.node.world.record
+        record.request(
+            request.session_id, (found[1] for each in request.messages for found in MARK.finditer(_text(each)))
+        )
+        name, script, step = _place(request.messages)
+        await trio.sleep(world.chance.choice((0.0, 0.02, 0.1, 0.3)))
+        part = script[step] if step < len(script) else ""
+        record.answers[name, step] += 1
+        if record.answers[name, step] > MOST:  # a compaction has taken the results away
+            part = ""
+        if part == "overloaded" and record.answers[name, step] == 1:
+            raise ProviderError("the model is overloaded", cause="overloaded", retryable=True)
+        if part == "refuses":
+            raise ProviderError("the model refuses", cause="quota", retryable=False)
+        if request.answer_schema is not None:
+            return reply(json.dumps({"n": "?" if part == "misfit" else 1}))
+        words = f"re {name or 'nothing'}"
+        emit(TextPiece(words))
+        await trio.sleep(world.chance.choice((0.0, 0.02, 0.1)))
+        if not request.tools or part in ("", "overloaded", "misfit"):
+            return reply(words)
+        again = f"{AGAIN}{record.answers[name, step]}" if record.answers[name, step] > 1 else ""
+        calls = [ToolUseBlock(f"{name}-{step}-{place}{again}", each) for place, each in enumerate(part.split("+"))]
+        return reply(words, *calls)
+
+
+def _place(messages: Sequence[Message]) -> tuple[str | None, list[str], int]:
+    """Return the name and the script of the newest prompt, and the number of steps since."""
+    steps = 0
+    for message in reversed(messages):
+        steps += isinstance(message, ToolResultsMessage)
+        found = MARK.search(message.content) if isinstance(message, UserMessage) else None
+        if found is not None:
+            return name_of(found[0]), found[4].split(), steps
+    return None, [], 0
+
+
+def _text(message: Message) -> str:
+    return message.content if isinstance(message, UserMessage | ContextMessage) else ""
+
+
+async def _use(node: "Node", *, least: float = 0.0) -> str:
+    call = current_call()
+    node.world.record.run(call, node.name)
+    await trio.sleep(least + node.world.chance.choice((0.0, 0.0, 0.05, 0.2)))
+    return f"{call.name} done"
+
+
+async def look(*, node: Any) -> str:
+    """Look around: it may run again."""
+    return await _use(node)
+
+
+async def pay(*, node: Any) -> str:
+    """Pay: whether it ran is reported."""
+    return await _use(node)
+
+
+async def order(*, node: Any) -> str:
+    """Order: somebody is asked before it runs again."""
+    return await _use(node)
+
+
+async def dig(*, node: Any) -> str:
+    """Dig for a while."""
+    return await _use(node, least=0.7)
+
+
+async def fall(*, node: Any) -> str:
+    """Fall down."""
+    await _use(node)
+    raise ToolError("it fell")
+
+
+RESTARTS: Final[Mapping[Any, Restart]] = {look: "replay", pay: "report", order: "ask", dig: "report", fall: "replay"}
+TOOLS: Final = [(tool(restart=restart)(partial(each, node=None)), each) for each, restart in RESTARTS.items()]
+
+
+def tools_of(node: "Node") -> Sequence[Tool]:
+    """Return the tools of a process."""
+    return [attrs.evolve(made, call=partial(function, node=node)) for made, function in TOOLS]

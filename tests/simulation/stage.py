@@ -1,0 +1,264 @@
+"""One run of a plan: the users and the faults do what it says, and then the checks judge what is left."""
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import attrs
+import hypothesis
+import trio
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from tests.simulation.checks import Left, check
+from tests.simulation.faults import FAULTS
+from tests.simulation.followers import Follower, Sight
+from tests.simulation.kinds import KINDS, MAKING
+from tests.simulation.plan import Fault, Operation, Plan
+from tests.simulation.users import TENANTS, Told, User, shown, tried
+from tests.simulation.world import SLOTS, World, empty_store
+from tests.support.tasks import waits
+from warren.base.errors import SessionNotFoundError, WarrenError
+from warren.conversation.views import HistoryPage
+from warren.storage.sqlite.file import FILE_NAME
+
+LONGEST: Final = 120.0
+"""Seconds within which each user has to know the end of what it asked for."""
+BOUND: Final = 90.0
+"""Seconds after that within which the sessions have to come to rest: a store that was full is tried twice a minute."""
+END: Final = 300.0
+"""Seconds after which a run has hung."""
+IMPLIED: Final = 1_000
+"""The number of the first operation that is in no plan."""
+STRANGERS: Final = 2
+"""Sessions of another tenant than the others; they are the last ones."""
+FOLLOWED: Final = 2
+"""Sessions that are followed from the beginning to the end."""
+
+
+@attrs.define(eq=False)
+class Stage:
+    """One run of a plan.
+
+    Attributes:
+        plan: the plan.
+        world: the processes and their store.
+        told: what the users of each session were told.
+    """
+
+    plan: Plan
+    world: World
+    told: list[Told]
+
+    @property
+    def wrong(self) -> list[str]:
+        """What should not be."""
+        return self.world.record.wrong
+
+    async def run(self) -> None:
+        """Carry the plan out, wait until all sessions rest, and check what is left."""
+        world, record = self.world, self.world.record
+        for slot in SLOTS:
+            await world.start(slot)
+        async with trio.open_nursery() as readers:
+            async with trio.open_nursery() as doers:
+                doers.start_soon(self._keep_alive, doers.cancel_scope)
+                for fault in self.plan.faults:
+                    doers.start_soon(self._befall, fault)
+                with trio.move_on_after(LONGEST) as patience:
+                    async with trio.open_nursery() as users:
+                        for told in self.told:
+                            users.start_soon(self._use_session, told, readers)
+                if patience.cancelled_caught:
+                    record.blame("a user never knew the end of a request")
+                    record.wrong += waits(trio.lowlevel.current_task())
+                await self._calm()
+                left = await self._left()
+                doers.cancel_scope.cancel()
+            readers.cancel_scope.cancel()
+        record.wrong += check(left)
+        for node in list(world.nodes.values()):
+            node.leaves.set()
+            await node.gone.wait()
+
+    # -- the users
+
+    async def _use_session(self, told: Told, readers: trio.Nursery) -> None:
+        """Make a session, and carry out what comes later in two lanes."""
+        mine = [each for each in self.plan.operations if each.session == told.place]
+        if not mine:
+            return
+        if mine[0].kind not in MAKING:  # a smaller plan may not have it any more
+            mine.insert(0, Operation(IMPLIED + told.place, mine[0].at, told.place, MAKING[0]))
+        await self._use(told, mine[:1])
+        if told.session_id:
+            if told.place < FOLLOWED:
+                readers.start_soon(self._follow, told)
+            async with trio.open_nursery() as lanes:
+                lanes.start_soon(self._use, told, mine[1::2])
+                lanes.start_soon(self._use, told, mine[2::2])
+
+    async def _use(self, told: Told, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            await trio.sleep_until(operation.at)
+            await self._carry_out(told, operation)
+
+    async def _carry_out(self, told: Told, operation: Operation) -> None:
+        chance = random.Random(f"{self.plan.seed} {operation.number}")  # noqa: S311 - the seed tells all
+        user = User(self.world, told, self.told, operation.number, chance)
+        user.note(operation.kind)
+        kind = KINDS[operation.kind]
+        outcome = await tried(kind.carry_out(user))
+        user.note(f"is over: {shown(outcome)}")
+        if isinstance(outcome, WarrenError) and not kind.errors & {outcome.code.value, outcome.cause}:
+            self._judge(user, outcome)
+
+    def _judge(self, user: User, error: WarrenError) -> None:
+        """Blame a final error that nothing in the plan explains."""
+        told = user.told
+        if told.leaving and isinstance(error, SessionNotFoundError):
+            return
+        if (told.leaving or told.disturbed) and error.cause == "cancelled":
+            return
+        user.world.record.surprises.append(f"{user.name} {error!r} {error.cause}")
+
+    async def _follow(self, told: Told) -> None:
+        sight = Sight(f"follower of {told.place}", 0, 0)
+        told.sights.append(sight)
+        follower = Follower(self.world, told.session_id, sight)
+        await (follower.run_outside() if self.world.clustered else follower.run_within())
+
+    # -- the faults
+
+    async def _befall(self, fault: Fault) -> None:
+        await trio.sleep_until(fault.at)
+        node = next((each for name, each in self.world.nodes.items() if name.startswith(fault.slot)), None)
+        if node is not None:
+            self.world.record.note(f"{fault.kind} {node.name}")
+            await FAULTS[fault.kind](node, fault.lasts)
+
+    async def _keep_alive(self, scope: trio.CancelScope) -> None:
+        """Start the next process of a slot some time after the end of the one before."""
+        chance = random.Random(f"{self.plan.seed} starts")  # noqa: S311 - the seed tells all
+        while not scope.cancel_called:
+            for slot in SLOTS:
+                newest = [each for each in self.world.lives if each.name.startswith(slot)][-1]
+                if newest.gone.is_set():
+                    await trio.sleep(chance.choice((0.05, 0.3, 1.0)))
+                    await self.world.start(slot)
+            await trio.sleep(0.1)
+
+    # -- the end
+
+    async def _calm(self) -> None:
+        """End all faults, and wait until no session has anything to do."""
+        world = self.world
+        world.calm = True
+        for node in world.nodes.values():
+            node.crashes, node.full, node.away, node.power_fails = 0, False, False, False
+            node.go_on()
+        with trio.move_on_after(BOUND) as patience:
+            while not (len(world.nodes) == len(SLOTS) and await self._rests()):  # noqa: ASYNC110 - there is no event
+                await trio.sleep(0.2)
+        if patience.cancelled_caught:
+            world.record.blame("some sessions do not come to rest")
+
+    async def _rests(self) -> bool:
+        (node, *_) = self.world.nodes.values()
+        for told in self.told:
+            if told.session_id and not told.over:
+                try:
+                    waiting = await node.service.as_(TENANTS[told.tenant]).inputs(told.session_id)
+                except SessionNotFoundError:
+                    continue
+                except WarrenError:
+                    return False
+                if any(each.starts for each in waiting):
+                    return False
+        with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
+            return not db.execute("SELECT count(*) FROM sessions WHERE turn IS NOT NULL").get
+
+    async def _left(self) -> Left:
+        """Read all that is left."""
+        pages: dict[str, HistoryPage | None] = {}
+        for told in self.told:
+            user = User(self.world, told, self.told, 0, self.world.chance)
+            for session_id in (told.session_id, *told.forks):
+                if session_id:
+                    pages[session_id] = await self._history(user, session_id)
+            for key, act in told.asked.items():
+                if not told.over:
+                    await tried(user.keyed(key, act))
+        return Left(self.told, self.world.record, pages, self._events())
+
+    async def _history(self, user: User, session_id: str) -> HistoryPage | None:
+        try:
+            return await user.read(lambda service: service.history(session_id, limit=1000))
+        except SessionNotFoundError:
+            return None
+
+    def _events(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
+            rows: list[Any] = db.execute(
+                "SELECT session_id, first_seq, seq FROM events JOIN sessions ON session = key ORDER BY session, seq"
+            ).fetchall()
+        found: dict[str, list[tuple[int, int]]] = {}
+        for session_id, first, last in rows:
+            found.setdefault(session_id, []).append((first, last))
+        return found
+
+
+async def _run(plan: Plan, folder: Path) -> Stage:
+    (folder / "store").mkdir()
+    (folder / "store" / FILE_NAME).write_bytes(empty_store())
+    chance = random.Random(plan.seed)  # noqa: S311 - the seed tells all
+    places = 1 + max((each.session for each in plan.operations), default=0)
+    told = [Told(place, "default" if place < places - STRANGERS else "rival") for place in range(places)]
+    main = trio.lowlevel.current_task()
+
+    async def watch() -> None:
+        await trio.sleep(END)
+        stage.world.record.wrong += ["the run has not ended, and waits:", *waits(main)]
+        tasks.cancel_scope.cancel()
+        for node in stage.world.lives:  # tasks that wait for a disk cannot be cancelled
+            node.kill()
+
+    async with trio.open_nursery() as watching:
+        async with trio.open_nursery() as tasks:
+            world = World(chance, folder / "store", tasks, clustered=plan.nodes, compacts=plan.compacts)
+            stage = Stage(plan, world, told)
+            watching.start_soon(watch)
+            await stage.run()
+        watching.cancel_scope.cancel()
+    return stage
+
+
+def run(plan: Plan) -> Stage:
+    """Run a plan: each time the same happens."""
+    found: list[Stage] = []
+
+    @hypothesis.settings(database=None, phases=[hypothesis.Phase.explicit], deadline=None)
+    @hypothesis.example(None)
+    @hypothesis.given(st.none())
+    def once(_: None) -> None:  # Hypothesis seeds `random` and the schedule of trio
+        with _memory() as folder:
+            found.append(trio.run(_run, plan, folder, clock=MockClock(autojump_threshold=0)))
+
+    once()
+    return found[0]
+
+
+@contextmanager
+def _memory() -> Iterator[Path]:
+    """Give a folder without a disk behind it, if the machine has one."""
+    memory = Path("/dev/shm")  # noqa: S108 - a new folder is made there
+    folder = Path(tempfile.mkdtemp(prefix="warren-", dir=memory if memory.is_dir() else None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)

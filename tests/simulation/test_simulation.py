@@ -1,0 +1,85 @@
+"""The whole service keeps its promises while processes, their store and their network fail at seeded moments."""
+
+import time
+from collections import Counter
+
+import pytest
+
+from tests.simulation.checks import CHECKS
+from tests.simulation.kinds import KINDS
+from tests.simulation.plan import FAULTS, Fault, Operation, Plan, plan_of
+from tests.simulation.shrinking import shrunk
+from tests.simulation.stage import run
+from warren.calls.facade import CALLS
+
+pytestmark = pytest.mark.usefixtures("silent_log")
+SEEDS = 300
+TESTS = 10
+"""The tests that share the seeds: each of the workers of a run takes some of them."""
+
+
+def verdict(seed: int) -> str:
+    """Return why a seed fails, with the smallest plan that fails; the empty text if it does not."""
+    plan = plan_of(seed)
+    if not run(plan).wrong:
+        return ""
+    small = shrunk(plan, lambda each: bool(run(each).wrong))
+    stage = run(small)
+    return "\n".join([f"seed {seed} fails:", *stage.wrong, "run this:", str(small), *stage.world.record.diary])
+
+
+@pytest.mark.parametrize("part", range(TESTS))
+def test_every_promise_is_kept(part: int) -> None:
+    """No fault breaks a promise, in any of the seeds."""
+    for seed in range(part, SEEDS, TESTS):
+        assert not (problem := verdict(seed)), problem
+
+
+@pytest.mark.soak
+def test_every_promise_is_kept_for_many_seeds(soak_seconds: float) -> None:
+    """The same for 10,000 seeds, or for as many as there is time for."""
+    begin, end = time.time_ns() % 10**9, time.monotonic() + soak_seconds
+    for seed in range(begin, begin + 10_000):
+        if time.monotonic() > end:
+            break
+        assert not (problem := verdict(seed)), problem
+
+
+def test_the_plans_have_all_operations_and_faults() -> None:
+    """The seeds of the suite have each kind of operation several times, on 8 sessions, and at least 3 faults each."""
+    plans = [plan_of(seed) for seed in range(SEEDS)]
+    operations = Counter(each.kind for plan in plans for each in plan.operations)
+    assert len(KINDS) >= 60
+    assert set(operations) == set(KINDS)
+    assert min(operations.values()) >= 3
+    assert {each.kind for plan in plans for each in plan.faults} == set(FAULTS)
+    assert all(len(plan.faults) >= 3 and len({each.session for each in plan.operations}) >= 8 for plan in plans)
+
+
+def test_the_operations_are_those_of_the_service() -> None:
+    """Each kind of operation is named for a method of the service, or for the events or changes that it follows."""
+    methods = {name.split(" ")[0] for name in KINDS}
+    left_out = {"memory/forget", "store/check"}
+    assert methods - set(CALLS) == {"events", "changes"}
+    assert set(CALLS) - methods <= left_out, "add an operation for a new method"
+
+
+def test_a_plan_is_its_source() -> None:
+    """The text of a plan is source: a test can have it."""
+    plan = plan_of(0)
+    names = {"Plan": Plan, "Operation": Operation, "Fault": Fault}
+    assert eval(str(plan), names) == plan  # noqa: S307 - our own text
+
+
+def test_a_failing_plan_becomes_small() -> None:
+    """Of a plan that fails for two of its operations and one fault, these are left."""
+    plan = plan_of(1)
+    wanted = {plan.operations[3], plan.operations[20], plan.faults[1]}
+    small = shrunk(plan, lambda each: wanted <= {*each.operations, *each.faults})
+    assert {*small.operations, *small.faults} == wanted
+
+
+def test_a_plan_of_nothing_keeps_all_promises() -> None:
+    """Without operations and faults nothing is wrong, and there are promises to keep."""
+    assert CHECKS
+    assert run(Plan(0)).wrong == []
