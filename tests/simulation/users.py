@@ -34,7 +34,6 @@ class Prompt:
         name: the name of its operation.
         sent: the moment at which it was sent first.
         keyed: whether it has a key.
-        durable: whether its turn is stored step by step.
         ended: the moment at which its end was known.
         text: the text of the answer; None for none.
         error: the final error; None for none.
@@ -43,7 +42,6 @@ class Prompt:
     name: str
     sent: float
     keyed: bool
-    durable: bool = True
     ended: float | None = None
     text: str | None = None
     error: WarrenError | None = None
@@ -65,7 +63,7 @@ class Told:
         place: its place in the plan.
         tenant: its tenant.
         session_id: its id, once it is made.
-        durable: whether its turns are stored step by step.
+        durable: whether all of its turns are stored step by step; a prompt may steer the turn of another one.
         prompts: its prompts by name.
         asked: for each key, how to ask for its end again.
         ends: for each key, each end that was told.
