@@ -61,10 +61,9 @@ def one_end(left: Left) -> Iterator[str]:
 def true_end(left: Left) -> Iterator[str]:
     """No stop, no death and no fault of the store is the end of a key."""
     for told in left.told:
-        durable = all(prompt.durable for prompt in told.prompts.values())  # one may steer the turn of another one
         for prompt in told.prompts.values():
             error = prompt.error
-            if prompt.keyed and durable and error is not None and error.cause in {*PASSING, "outcome_unknown"}:
+            if prompt.keyed and told.durable and error is not None and error.cause in {*PASSING, "outcome_unknown"}:
                 yield f"the end of {prompt.name} is {prompt.error!r}"
 
 

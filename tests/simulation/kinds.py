@@ -78,7 +78,7 @@ async def create(user: User, *, keyed: bool, script: str | None = None, **option
     told, peer = user.told, Peer(user.told.peer, tuple(other.peer for other in user.others), keep_alive=True)
     options |= {"prompt": None if script is None else user.text(script), "peer": peer}
     told.durable = options.get("durability") != "turn"
-    prompt = Prompt(user.name, trio.current_time(), keyed, told.durable)
+    prompt = Prompt(user.name, trio.current_time(), keyed)
     if keyed:
         request = user.keyed("create", call("create_session", idempotency_key=f"c{user.number}", **options))
     else:
@@ -177,8 +177,8 @@ FAILING: Final[Mapping[str, tuple[Turn, str]]] = {
 
 async def turn(user: User, wanted: Turn) -> None:
     """Run a turn."""
-    durable = wanted.options.get("durability", "step" if user.told.durable else "turn") == "step"
-    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), wanted.keyed, durable)
+    user.told.durable &= wanted.options.get("durability") != "turn"
+    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), wanted.keyed)
     options = {"session_id": user.session_id, "prompt": user.text(wanted.script), "mode": wanted.mode} | dict(
         wanted.options
     )
@@ -220,7 +220,7 @@ for _name, (_turn, _cause) in FAILING.items():
 async def same_key(user: User) -> None:
     """Send two prompts under one key: the second one gets the end of the first."""
     key, request = f"k{user.number}", partial(call, "start_turn", session_id=user.session_id, mode="queue")
-    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), True, user.told.durable)
+    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), keyed=True)
     prompt.end(await tried(user.keyed(key, request(prompt=user.text(), idempotency_key=key))))
     await user.keyed(key, request(prompt="something else", idempotency_key=key))
 
