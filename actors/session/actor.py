@@ -60,7 +60,7 @@ from warren.base.errors import (
 )
 from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
-from warren.conversation.events import CompactionCompleted, Envelope, RunFailed
+from warren.conversation.events import CompactionCompleted, Envelope, RunFailed, TurnStarted
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.views import (
@@ -752,7 +752,7 @@ class SessionActor:
     def _within(self, turn: Turn, at: datetime, seq: int, *, parked: bool = False) -> SessionRecord:
         """Return the record within the running turn, up to an event, as it is stored at a time."""
         conversation = self.conversation
-        kept_seq = seq if turn.kept is None or not parked else turn.kept.kept_seq
+        kept_seq = self._before_answer(turn, seq) if parked and turn.asks_model else seq
         state = None if turn.steps is None else turn.state(kept_seq, conversation.inbox.taken, parked=parked)
         unsettled = turn.unsettled
         return turn.so_far().within(
@@ -764,6 +764,12 @@ class SessionActor:
             unsettled=unsettled,
             turn=state,
         )
+
+    def _before_answer(self, turn: Turn, seq: int) -> int:
+        """Return the number of the newest event before the step whose answer is under way."""
+        newest = reversed(self.log.unstored())
+        begun = (each.seq for each in newest if isinstance(each, Envelope) and isinstance(each.event, TurnStarted))
+        return next(begun, (turn.kept.kept_seq if turn.kept is not None else seq) + 1) - 1
 
     async def _commit_step(self, calls: Sequence[KeptCall], *, settles: bool, parked: bool = False) -> None:
         """Store the running turn as it is."""

@@ -303,6 +303,11 @@ class Turn:
         return self.plan.meter.usage
 
     @property
+    def asks_model(self) -> bool:
+        """Whether an answer is under way: the events of the step so far belong to no message."""
+        return self._call is not None
+
+    @property
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The tool calls that wait for approval."""
         return () if self._approvals is None else self._approvals.pending

@@ -37,21 +37,23 @@ class Halting:
 
     Attributes:
         halts: how many answers are never ended.
+        looks: whether it asks for the tool.
         asked: the number of its calls.
     """
 
     halts: int = 1
+    looks: bool = True
     asked: int = 0
 
     async def answer(self, request: ModelRequest, emit: Emit) -> ModelReply:
         """Make an answer."""
         self.asked += 1
         await trio.lowlevel.checkpoint()
-        if not any(isinstance(each, AssistantMessage) for each in request.messages):
+        if self.looks and not any(isinstance(each, AssistantMessage) for each in request.messages):
             emit(TextPiece("let me see"))
             return reply("let me see", ToolUseBlock("c1", "look"))
         emit(TextPiece(f"try {self.asked}"))
-        if self.asked <= self.halts + 1:
+        if self.asked <= self.halts + self.looks:
             await trio.sleep_forever()
         emit(TextPiece(", whole"))
         return reply(f"try {self.asked}, whole")
@@ -106,6 +108,18 @@ async def test_a_reader_takes_back_what_no_process_has_kept(tmp_path: Path, stop
     assert [each.event.resumed for each in log if isinstance(each.event, TurnResumed)] == list(range(1, stops + 1))
     assert said(counted(log)) == said(counted(stored)) == f"let me seetry {stops + 2}, whole"
     assert names(counted(log)).count("tool_result_received") == 1
+
+
+async def test_a_turn_that_is_put_back_in_its_first_answer(tmp_path: Path) -> None:
+    """Its prompt is kept, and nothing of the answer: the text so far is taken back."""
+    model = Halting(looks=False)
+    session_id, log = await begun_and_stopped(model, tmp_path)
+    async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[look]) as service:
+        log += await followed(service, session_id, log[-1].seq)
+        stored = await replay(service, session_id)
+    assert said(log) == "try 1try 2, whole"
+    assert said(counted(log)) == said(counted(stored)) == "try 2, whole"
+    assert names(counted(log))[:3] == ["run_started", "turn_resumed", "turn_started"]
 
 
 async def test_who_asks_again_gets_the_events_of_the_whole_turn(tmp_path: Path) -> None:
