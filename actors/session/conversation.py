@@ -393,6 +393,8 @@ class Conversation:
         except WarrenError as exc:
             return Committed(exc, lease_lost=True)
         self.charges.clear()
+        if self.calls:
+            self.calls = {}
         return COMMITTED
 
     def roll_back(self, outcome: Outcome, base: SessionRecord, ended: Charge) -> None:
@@ -475,7 +477,7 @@ class Conversation:
         places, bodies = range(first, record.message_count), self.context.since(first)
         rows = tuple([MessageRow(place, record.updated_at, body) for place, body in zip(places, bodies, strict=False)])
         inputs = self.inbox.outcome(ending)
-        settles = settles or (record.turn is None and self.record is not None and self.record.turn is not None)
+        settles = settles or (record.turn is None and bool(self.calls))
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
         base, lease = self._base(), self.lease or FIRST

@@ -49,17 +49,29 @@ class Steps:
         Args:
             settles: whether the results of all tool calls are in the messages.
         """
-        async with self._one:
+        await self._enter()
+        try:
             await self._keep((), settles=settles and self.rows)
+        finally:
+            self._one.release()
 
     async def keep_calls(self, take: Callable[[], Sequence[KeptCall]]) -> None:
         """Commit the states of tool calls that have changed: `take` returns them, and is told that they are taken.
 
         Raises WarrenError if the store refuses.
         """
-        async with self._one:
+        await self._enter()
+        try:
             if calls := take():
                 await self._keep(calls, settles=False)
+        finally:
+            self._one.release()
+
+    async def _enter(self) -> None:
+        try:  # a step mostly finds no other one under way: `acquire` would pass the scheduler for nothing
+            self._one.acquire_nowait()
+        except trio.WouldBlock:
+            await self._one.acquire()
 
     async def _keep(self, calls: Sequence[KeptCall], *, settles: bool) -> None:
         try:

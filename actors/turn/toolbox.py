@@ -107,8 +107,8 @@ class ToolRun:
     _calls: Sequence[ToolUseBlock] = ()
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
-    _news: trio.Event = attrs.field(factory=trio.Event)
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _news: trio.Event | None = None  # set with each result; None until calls run
+    _scope: trio.CancelScope | None = None
     _started: dict[str, float] = attrs.field(factory=dict)
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
@@ -125,35 +125,30 @@ class ToolRun:
                 self._refuse(call, refusal)
             else:
                 self._start(call, self.before + number)
-        if self.steps is None:
-            async with trio.open_nursery() as nursery:
-                for start in self._starts:
-                    nursery.start_soon(start)
-        elif self._starts:
-            await self._run_kept(self.steps)
+        await self._run_all(self.steps)
 
-    async def _run_kept(self, steps: Steps) -> None:
-        """Run the calls, each once it is kept that it begins, and keep each result while others run.
+    async def _run_all(self, steps: Steps | None) -> None:
+        """Run the calls; with steps to keep, each once it is kept that it begins.
 
         Raises WarrenError if the store refuses: then the calls that ran are cut off.
         """
-        if not self.left:
+        if steps is not None and self._starts and not self.left:
             await steps.keep_calls(self.take_changed)
-        with self._scope:
-            async with trio.open_nursery() as keeping:
-                keeping.start_soon(self._keep_results, steps)
-                async with trio.open_nursery() as nursery:
-                    for start in self._starts:
-                        nursery.start_soon(start)
-                self._news.set()
-        if steps.refusal is not None:
+        async with trio.open_nursery() as nursery:
+            self._scope = nursery.cancel_scope
+            if steps is not None and len(self._starts) > 1:
+                nursery.start_soon(self._keep_results, steps)
+            for start in self._starts:
+                nursery.start_soon(start)
+        if steps is not None and steps.refusal is not None:
             raise steps.refusal
 
     async def _keep_results(self, steps: Steps) -> None:
         """Keep the results that come while other calls run; those that come together are one commit."""
-        while len(self.results) < len(self._calls):
-            await self._news.wait()
-            self._news = trio.Event()
+        news = self._news = trio.Event()
+        while len(self.results) < len(self._calls):  # the last result ends it
+            await news.wait()
+            news = self._news = trio.Event()
             if len(self.results) < len(self._calls):  # else the messages of the step have them all
                 await self._keep_changed(steps)
 
@@ -161,7 +156,8 @@ class ToolRun:
         try:
             await steps.keep_calls(self.take_changed)
         except WarrenError:  # `run` raises it, once no call runs any more
-            self._scope.cancel()
+            if self._scope is not None:
+                self._scope.cancel()
             await trio.lowlevel.checkpoint()
 
     def take_changed(self) -> Sequence[KeptCall]:
@@ -173,7 +169,7 @@ class ToolRun:
         """Note the state of a call, to be kept."""
         place = next(place for place, each in enumerate(self._calls) if each.id == call.id)
         self._changed[call.id] = KeptCall(call.id, place, state, result)
-        if result is not None:
+        if result is not None and self._news is not None:
             self._news.set()
 
     @property

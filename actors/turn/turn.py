@@ -238,38 +238,49 @@ class Turn:
             inputs: the numbers of the inputs that it has taken.
             parked: whether this process puts it back.
         """
-        record, plan = self.record, self.plan
-        kept = self.kept
-        if kept is None:
-            message, place = plan.message, self.place
-            kept = OpenTurn(
-                self.since,
-                self.first_seq or 0,
-                kept_seq,
-                self.context.turn or 0,
-                TurnStart(record.message_count, record.steps, record.usage, record.spent),
-                message.options,
-                message.payer,
-                message.key,
-                message.hops if isinstance(message, StartTurn) else 0,
-                traceparent=None if place is None else place.traceparent,
-            )
-        hops = plan.chain.hops if plan.chain is not None else kept.hops
-        self.kept = kept.changed(
-            kept_seq=kept_seq,
-            hops=hops,
-            inputs=inputs,
-            usage=plan.meter.usage,
-            spent=plan.meter.spent,
-            step_usage=self._step_usage,
-            calls=self._calls if self._tool_run is None else self._tool_run.before,
-            cuts=self._cuts,
-            answer=self.context.rows[-1].decode() if self.unsettled else None,
-            text=self.text,
-            stop_reason=self.stop_reason,
-            parked=parked,
+        plan, meter = self.plan, self.plan.meter
+        kept = self.kept or self._at_first(kept_seq)
+        self.kept = OpenTurn(  # not `attrs.evolve`: its loop over all fields takes as long as the encoding
+            kept.began,
+            kept.first_seq,
+            kept_seq,
+            kept.prompt_at,
+            kept.start,
+            kept.options,
+            kept.payer,
+            kept.key,
+            kept.hops if plan.chain is None else plan.chain.hops,
+            kept.traceparent,
+            inputs,
+            meter.usage,
+            meter.spent,
+            self._step_usage,
+            self._calls if self._tool_run is None else self._tool_run.before,
+            self._cuts,
+            self.context.rows[-1].decode() if self.unsettled else None,
+            self.text,
+            self.stop_reason,
+            kept.resumed,
+            kept.deaths,
+            parked,
         )
         return self.kept
+
+    def _at_first(self, kept_seq: int) -> OpenTurn:
+        """Return what is kept of the turn from its first step on."""
+        record, message, place = self.record, self.plan.message, self.place
+        return OpenTurn(
+            self.since,
+            self.first_seq or 0,
+            kept_seq,
+            self.context.turn or 0,
+            TurnStart(record.message_count, record.steps, record.usage, record.spent),
+            message.options,
+            message.payer,
+            message.key,
+            message.hops if isinstance(message, StartTurn) else 0,
+            None if place is None else place.traceparent,
+        )
 
     def park(self) -> None:
         """End here, at the next checkpoint, as far as the turn has come; a turn past its last step is not affected."""

@@ -2,7 +2,7 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import apsw
@@ -14,7 +14,7 @@ from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
 
-_SETTLE: Final = "DELETE FROM calls WHERE session = ?"
+_SETTLE: Final = "DELETE FROM calls WHERE session IN (VALUES {rows})"
 _SET: Final = f"""
     INSERT INTO calls (session, {CALL}) VALUES {{rows}}
     ON CONFLICT (session, place) DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body
@@ -27,16 +27,21 @@ _OPEN: Final = f"""
 """
 
 
-def set_calls(db: apsw.Connection, session: int, commit: Commit) -> None:
-    """Store the states of tool calls, beside the others or in their place."""
-    if commit.settles:
-        settle(db, session)
-    execute_rows(db, _SET, 5, [value for call in commit.calls for value in (session, *call_to_row(call))])
+def set_calls(db: apsw.Connection, steps: Sequence[tuple[int, Commit]]) -> None:
+    """Store the states of tool calls, beside the others of their sessions or in their place.
+
+    Args:
+        db: the connection.
+        steps: the commits that change such states, each with the key of its session.
+    """
+    execute_rows(db, _SETTLE, 1, [session for session, commit in steps if commit.settles])
+    calls = [(session, *call_to_row(call)) for session, commit in steps for call in commit.calls]
+    execute_rows(db, _SET, 5, [value for row in calls for value in row])
 
 
 def settle(db: apsw.Connection, session: int) -> None:
     """Remove the states of all tool calls of a session."""
-    db.execute(_SETTLE, (session,))
+    execute_rows(db, _SETTLE, 1, (session,))
 
 
 def forget(db: apsw.Connection, session: int) -> None:

@@ -116,6 +116,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
     outcomes: list[WarrenError | None] = []
     messages: list[Any] = []
     events: list[Any] = []
+    steps: list[tuple[int, Commit]] = []
     for turn in turns:
         try:
             key = _begin(turn, db, holder) if turn.base is None else keys.get(turn.session_id)
@@ -135,9 +136,11 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
             db.execute(_NAME, (turn.record.options.peer.name, key))
         store_outcome(db, key, turn.inputs)
         if turn.settles or turn.calls:
-            open_turns.set_calls(db, key, turn)
+            steps.append((key, turn))
     execute_rows(db, _ADD_MESSAGES, 4, messages)
     execute_rows(db, _ADD_EVENTS, 6, events)
+    if steps:
+        open_turns.set_calls(db, steps)
     return outcomes
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.base.values import frozen
+from warren.base.values import value
 from warren.conversation.budget import NOTHING_SPENT, Spent
 from warren.conversation.messages import StopReason, ToolResult
 from warren.conversation.options import NO_OPTIONS, TurnOptions
@@ -16,7 +16,7 @@ CallState = Literal["begun", "waiting", "done"]
 CALL_STATES: Final[tuple[CallState, ...]] = get_args(CallState)
 
 
-@frozen
+@value
 class KeptCall:
     """The kept state of one tool call of the newest answer.
 
@@ -35,7 +35,7 @@ class KeptCall:
     until: datetime | None = None
 
 
-@frozen
+@value
 class TurnStart:
     """The part of a session's record before an open turn that the turn adds to.
 
@@ -52,7 +52,7 @@ class TurnStart:
     spent: Spent
 
 
-@frozen
+@value
 class OpenTurn:
     """A turn that has not ended, as of the newest commit of its messages.
 
