@@ -54,26 +54,31 @@ class StoreWatcher:
                 store, now = await storage.reader(), trio.current_time()
                 pause = min(store.renewal, LONGEST_PAUSE) if storage.durable else store.lease
                 keys = frozenset(node.key for node in await store.read(LivingNodes()))
-                looks = now >= due or not living <= keys
-                if storage.durable and (looks or self._supervisor.parked_turns):
-                    self._supervisor.parked_turns = sum((await store.read(OpenTurns(ANY_TENANT))).values())
-                if looks:
+                if now >= due or not living <= keys:
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
+                elif self._supervisor.parked_turns:
+                    await self._count_parked(store)
                 living = keys
             await trio.sleep(pause)
 
     async def _recover(self, store: "Store", *, others: bool) -> None:
         node = self._supervisor.shared.storage.node
         if node is not None and node.draining:
+            await self._count_parked(store)
             return
         found = list(await store.read(WaitingSessions()))
+        if found or self._supervisor.parked_turns:  # those with parked turns are among them
+            await self._count_parked(store)
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(found)
         for log in [handle.log for handle in self._supervisor.registry if handle.log.unsure]:
             with contextlib.suppress(WarrenError):
                 self._supervisor.mailbox(log.session_id).tell(TakeOver())
+
+    async def _count_parked(self, store: "Store") -> None:
+        self._supervisor.parked_turns = sum((await store.read(OpenTurns(ANY_TENANT))).values())
 
     async def _look(self, store: "Store") -> None:
         version = await store.version_of_others()
