@@ -216,7 +216,7 @@ class Counters:
         Args:
             choice: its model.
             terminal: its last event.
-            first_seq: the number of its first event.
+            first_seq: the number of its first event in this process.
             seconds: its duration.
             steps: its steps.
         """

@@ -169,6 +169,7 @@ class SessionActor:
     _mail: list[Mail[Any]] = attrs.field(factory=list)
     _in_hand: Mail[Any] | None = None
     _turn: Turn | None = None
+    _before_turn: int = 0  # the number of the newest event before those that the turn has published here
     _ended: TurnEnd | None = None
     _ends: WarrenError | None = None  # the error with which an interrupter wants the open turn to end
     _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
@@ -649,6 +650,7 @@ class SessionActor:
         conversation, steps = self.conversation, None
         if kept is not None or (plan.settings.keeps_steps and isinstance(plan.message, StartTurn)):
             steps = Steps(self._commit_step, conversation.known.message_count, bool(conversation.calls))
+        self._before_turn = self.log.last_seq
         self._turn = Turn(
             plan,
             record,
@@ -858,7 +860,7 @@ class SessionActor:
     def _count(self, turn: Turn, terminal: Envelope) -> None:
         """Count a turn that has ended."""
         counters, plan = self.shared.counters, turn.plan
-        seconds, first_seq = counters.now() - turn.began, turn.first_seq or terminal.seq
+        seconds, first_seq = counters.now() - turn.began, self._before_turn + 1
         counters.turn(plan.settings.choice, terminal, first_seq, seconds, plan.meter.steps)
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:

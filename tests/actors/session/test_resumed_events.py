@@ -1,8 +1,10 @@
 """The events of a turn that goes on in another process, for those who follow it and for those who ask again."""
 
+import contextlib
 from functools import partial
 from pathlib import Path
 
+import apsw
 import attrs
 import pytest
 import trio
@@ -11,7 +13,7 @@ import trio.testing
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_stream, counted, names
 from tests.support.models import Emit, FunctionModel, reply
-from tests.support.runtime import new_session, open_runtime, replay
+from tests.support.runtime import new_session, open_runtime, replay, supervisor_of
 from warren.base.errors import AgentError
 from warren.calls.facade import SessionService
 from warren.calls.streams import EventReader
@@ -20,6 +22,8 @@ from warren.conversation.messages import AssistantMessage, ToolUseBlock
 from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
+from warren.storage.rows import SEQ_STRIDE
+from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
 
@@ -120,6 +124,19 @@ async def test_a_turn_that_is_put_back_in_its_first_answer(tmp_path: Path) -> No
     assert said(log) == "try 1try 2, whole"
     assert said(counted(log)) == said(counted(stored)) == "try 2, whole"
     assert names(counted(log))[:3] == ["run_started", "turn_resumed", "turn_started"]
+
+
+async def test_events_are_counted_by_the_process_that_has_published_them(tmp_path: Path) -> None:
+    """A turn that goes on counts as many as it has here, though a takeover leaves numbers out."""
+    model = Halting()
+    session_id, log = await begun_and_stopped(model, tmp_path)
+    with contextlib.closing(apsw.Connection(str(tmp_path / FILE_NAME))) as db:
+        db.execute("UPDATE sessions SET last_seq = last_seq + ?", (SEQ_STRIDE,))
+    async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[look]) as service:
+        rest = await followed(service, session_id, log[-1].seq)
+        counted_here = supervisor_of(service).shared.counters.events
+    assert rest[0].seq > SEQ_STRIDE
+    assert counted_here == rest[-1].seq - rest[0].seq + 1
 
 
 async def test_who_asks_again_gets_the_events_of_the_whole_turn(tmp_path: Path) -> None:
