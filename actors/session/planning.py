@@ -181,7 +181,8 @@ class Planner:
         if plan.spending is not None:
             around.append(partial(limiter.around_step, plan.spending.by))
         if self.shared.servers is not None and (untried := self.shared.servers.untried(record.session_id)):
-            around.append(partial(self._with_servers, plan, record, untried))
+            plan.await_tools = partial(self._await_tools, plan, record, untried)
+            around.append(partial(_after, plan.await_tools))
         if around or self._around_turn:
             plan.seam = Seam(self._around_turn, around, around_tool)
 
@@ -189,16 +190,10 @@ class Planner:
         given_tools = {**self.host_objects.tools, **message.tools}
         return tools_of(record, message.options, self.shared, self.comms, given_tools, chain=chain)
 
-    async def _with_servers(
-        self,
-        plan: TurnPlan,
-        record: SessionRecord,
-        untried: list[trio.Event],
-        proceed: Callable[[], Awaitable[R]],
-    ) -> R:
-        """Make a step once the servers that were starting have connected or failed to: a wrapper of the seam.
+    async def _await_tools(self, plan: TurnPlan, record: SessionRecord, untried: list[trio.Event]) -> None:
+        """Wait until the servers that were starting have connected or failed to; give the turn the tools of then.
 
-        The connection timeout of each server bounds the wait. The turn has the tools that are there then.
+        The connection timeout of each server bounds the wait.
         """
         if untried:
             while untried:
@@ -206,7 +201,6 @@ class Planner:
             settings = plan.settings  # the turn's own, as those of a runtime with servers are not kept
             settings.tools = self._tools(plan.message, record, plan.chain)
             settings.specs = tuple([each.spec for each in settings.tools.values()])
-        return await proceed()
 
     def _within(
         self, record: SessionRecord, settings: TurnSettings, told: int | None
@@ -230,6 +224,12 @@ class Planner:
             raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
         index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant, record.owner)
         return window, CompactionPlan(compactor, config.min_turns_between_compactions, index)
+
+
+async def _after(ready: Callable[[], Awaitable[None]], proceed: Callable[[], Awaitable[R]]) -> R:
+    """Make a step after something else: a wrapper of the seam."""
+    await ready()
+    return await proceed()
 
 
 def candidates_for(asked: TurnOptions, record: SessionRecord, shared: Shared) -> Sequence[Candidate]:

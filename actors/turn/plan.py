@@ -1,6 +1,6 @@
 """The plan of a turn: the settings that the turns of a session share, and what one turn has of its own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import attrs
 import trio
@@ -102,6 +102,7 @@ class TurnPlan:
         guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
         chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
         spending: the count of its tokens against limits; None without a limit.
+        await_tools: waits for the MCP servers that were starting, and takes their tools; None if there are none.
     """
 
     settings: TurnSettings
@@ -117,6 +118,7 @@ class TurnPlan:
     guard: Guard | None = None
     chain: Chain | None = None
     spending: Spending | None = None
+    await_tools: Callable[[], Awaitable[None]] | None = None
 
     @property
     def ended(self) -> Charge:

@@ -515,6 +515,8 @@ class Turn:
             self.unsettled = 1
             return None
         message = self._told_before
+        if message is not None and message.tool_calls and self.plan.await_tools is not None:
+            await self.plan.await_tools()
         if message is None and self.inbox.waiting:
             self._take_inputs("next")
         return message

@@ -3,25 +3,29 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
 
 from tests.actors.tools.mcp.world import SOON, bare, pids
+from tests.support.asking import ask
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import supervisor_of
 from tests.support.waiting import until
 from warren.actors.runtime import open_runtime
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.session_tools import RuntimeServers
-from warren.base.errors import WarrenError
+from warren.base.errors import AgentError, WarrenError
 from warren.calls.facade import RuntimeService
+from warren.conversation.categories import Gates
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest
-from warren.settings.config import Config
+from warren.settings.config import Config, StoreConfig
 from warren.settings.tool_config import McpServer
 from warren.transport.providers import open_providers
+from warren.transport.stores import store_opener
 
 
 @attrs.define
@@ -44,12 +48,16 @@ class Squaring:
 
 
 @asynccontextmanager
-async def starting(server: McpServer, model: Squaring) -> AsyncIterator[RuntimeService]:
+async def starting(
+    server: McpServer, model: Squaring, store: Path | None = None, **settings: Any
+) -> AsyncIterator[RuntimeService]:
     """Run sessions that have a server which the runtime did not wait for."""
+    config = Config(provider="squaring", **settings)
+    opener = None if store is None else store_opener(StoreConfig(store))
     async with (
         open_providers({}, extra={"squaring": FunctionModel(model.complete)}) as providers,
         McpPool.running([server], backoff=SOON, startup=0.01) as pool,
-        open_runtime(Config(provider="squaring"), providers, servers=RuntimeServers(pool, 1)) as runtime,
+        open_runtime(config, providers, open_store=opener, servers=RuntimeServers(pool, 1)) as runtime,
     ):
         yield runtime.service
 
@@ -68,6 +76,26 @@ async def test_the_first_turn_has_the_tools_of_a_server_that_starts_late(tmp_pat
         (tmp_path / "a.go").touch()
     assert "square" in model.offered[0]
     assert results[0].text == "25"
+
+
+async def test_a_turn_that_goes_on_has_the_tools_of_a_server_that_starts_late(tmp_path: Path) -> None:
+    """The calls that the last process has left wait for the first attempt to connect, like a step."""
+    model, gates, server, store = Squaring(), Gates(mcp="ask"), bare(tmp_path, "a", "late"), tmp_path / "store"
+    (tmp_path / "a.go").touch()
+    async with trio.open_nursery() as nursery:
+        async with starting(server, model, store, gates=gates) as service:
+            session_id = (await service.create_session(None)).session_id
+            turn = ask(nursery, service.start_turn, session_id, "what is the square of 5?")
+            await until(
+                lambda: (actor := supervisor_of(service).find(session_id)) is not None and actor.pending_approvals
+            )
+        assert (await turn.failure(AgentError)).cause == "shutting_down"
+    (tmp_path / "a.go").unlink()
+    async with starting(server, model, store) as service, trio.open_nursery() as nursery:
+        turn = ask(nursery, service.wait_turn, session_id)
+        await until(lambda: supervisor_of(service).scheduler.running)
+        (tmp_path / "a.go").touch()
+        assert (await turn.value()).text == "25"
 
 
 async def test_a_turn_goes_on_without_a_server_that_does_not_come(tmp_path: Path) -> None:
