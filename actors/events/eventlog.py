@@ -242,16 +242,20 @@ class EventLog:
         new = self._runs if self.floor >= self.stored else self._runs[self._above(self.stored) :]
         return tuple(new) if terminal is None else (*new, terminal)
 
-    def committed(self) -> None:
-        """Forget the events, which are all in the store now, except those that a reader is about to read.
+    def committed(self, up_to: int | None = None) -> None:
+        """Forget the events that are in the store now, except those that a reader is about to read.
 
         A reader that keeps up reads the last events of a turn just after they are stored. To read them from the store
         would cost a query for each turn. A reader that is further behind reads from the store.
+
+        Args:
+            up_to: the seq of the newest event of the commit; None if none was published while that was under way.
         """
+        newest = self.last_seq if up_to is None else up_to
         if not self._readers:
-            self.forget(self.last_seq)
+            self.forget(newest)
             return
-        before, self.stored = self.stored, self.last_seq
+        before, self.stored = self.stored, newest
         unread = [each.cursor for each in self._readers if each.cursor >= self.floor]
         self.forget(max(before, min(unread, default=self.stored)))
         if sum([len(run.encoded or b"") if isinstance(run, Envelope) else run.size for run in self._runs]) > TAIL:

@@ -368,6 +368,8 @@ class SessionActor:
         if machine.state in COMING or (machine.state is IDLE and not self.conversation.current):
             mail.message = InterruptLeft(message.audit)
             self._perform(machine.step(Signal.NEED, mail))
+        elif machine.state is State.CLAIMED and self.conversation.open_turn is not None:
+            machine.postponed.append(mail)  # the claim will be refused, and the turn goes on
         elif machine.state is IDLE and self.conversation.open_turn is not None:
             self._ends = cancelled()
             machine.interrupters.append(mail)
@@ -405,6 +407,7 @@ class SessionActor:
                 case Effect.REPLY:
                     self._reply(ending)
                 case Effect.ANSWER:
+                    self._ends = None
                     for each in self._machine.take_interrupters():
                         self._interrupted(each, ending)
                 case Effect.PREPARE:
@@ -437,6 +440,9 @@ class SessionActor:
 
     def _interrupted(self, mail: Mail[Any], ending: Ending | CompactionEntry | None) -> None:
         """Answer an interrupter, and add its entry to the audit: it may have come too late to change the ending."""
+        if isinstance(ending, WarrenError) and self.conversation.open_turn is not None:  # the turn will go on
+            mail.refuse(ending.copy())
+            return
         entry = mail.message.audit if isinstance(mail.message, Interrupt) else None
         if entry is not None:
             turn = ending.cause or "failed" if isinstance(ending, WarrenError) else "completed"
@@ -584,6 +590,10 @@ class SessionActor:
     def _begin(self) -> None:
         """Begin the turn of the starter, go on with one that was left open, or begin that of the first input."""
         starter, kept, waiting = self._machine.starter, self.conversation.open_turn, self.conversation.inbox.first()
+        if kept is None and self._ends is not None:  # another process has ended it
+            self._ends = None
+            for each in self._machine.take_interrupters():
+                each.refuse(SessionNotRunningError("the session runs no turn", session_id=self.session_id))
         if starter is not None and kept is not None:
             self.conversation.inbox.paused = False
             self._refuse_turn(SessionBusyError(GOES_ON))
@@ -686,13 +696,10 @@ class SessionActor:
             refused = exc
 
         def apply() -> None:
-            self._ends = None
             if refused is not None:
                 self._put_back(refused)
             self.host.changed(self.session_id)
-            self._perform(self._machine.step(Signal.NOT_BEGUN))
-            for each in self._machine.take_interrupters():
-                self._interrupted(each, error) if refused is None else each.refuse(refused.copy())
+            self._perform(self._machine.step(Signal.NOT_BEGUN), ending=refused or error)
 
         return apply
 
@@ -785,12 +792,12 @@ class SessionActor:
         turn.steps.kept = record.message_count
         if turn.plan.spending is not None:
             turn.plan.spending.stored()
-        self.log.committed()
+        self.log.committed(record.last_seq)  # tools that ran during the commit have published events since
 
     async def _park(self, turn: Turn) -> Committed:
         """Store a turn as far as it has come, for the next process to go on with; return the error for its callers."""
         try:
-            await self._commit_step(turn.unkept_calls(), settles=False, parked=True)
+            await self._commit_step(turn.unkept(), settles=False, parked=True)
         except WarrenError as exc:  # then that process goes on from what was kept before
             return Committed(exc, leaves_unsure(exc))
         return Committed(parked())
@@ -799,8 +806,8 @@ class SessionActor:
         """Commit a turn that is over. A cancellation from outside ends it without a trace."""
         self.log.settling = True
         conversation, record, committed = self.conversation, None, COMMITTED
-        if turn.parks and turn.cut_off and turn.first_seq is not None:
-            committed = await self._park(turn)
+        if turn.parks and turn.cut_off:  # one that has shown nothing has not begun, and its prompt waits on
+            committed = Committed(shut_down()) if turn.first_seq is None else await self._park(turn)
         refusal: WarrenError | None = None if turn.plan.guard is None else turn.plan.guard.refusal
         if turn.steps is not None:
             refusal = turn.steps.refusal or refusal

@@ -89,7 +89,8 @@ class Inbox:
         self._kept = frozenset(taken)
         self.waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
         self._loaded_to = loaded_to
-        for gone in known.values():
+        over = [each for number, each in before.items() if number not in self._taken]
+        for gone in (*known.values(), *over):
             for mail in gone.askers:
                 mail.answer(None)
 
@@ -156,9 +157,13 @@ class Inbox:
                 self._leave_waiting(each, error)
 
     def leave_to(self, error: WarrenError) -> None:
-        """Drop the inputs that wait, as another process has the session, and refuse their askers."""
-        left, self.waiting = self.waiting, {}
-        for each in left.values():
+        """Drop the inputs that wait or that an open turn has taken, as another process has the session.
+
+        Their askers are refused.
+        """
+        left, self.waiting = (*self._taken.values(), *self.waiting.values()), {}
+        self._taken, self._kept = {}, ()
+        for each in left:
             _refuse(each, error)
         self._refuse_awaiting(error)
 
@@ -248,8 +253,6 @@ class Inbox:
         taken, kept = self._taken, self._kept
         if stays_open:
             self._taken = {number: taken[number] for number in kept}
-            for each in self._taken.values():
-                self._leave_waiting(each, error)
             self.waiting = dict(sorted({**self.waiting, **{n: e for n, e in taken.items() if n not in kept}}.items()))
             self.pause(error)
             return True
@@ -266,7 +269,7 @@ class Inbox:
     def pause(self, error: WarrenError) -> None:
         """Begin no turn until the next input or `Wake`, and refuse the askers of all inputs."""
         self.paused = True
-        for each in self.waiting.values():
+        for each in (*self._taken.values(), *self.waiting.values()):  # no turn runs: an open one has taken them
             self._leave_waiting(each, error)
         self._refuse_awaiting(error)
 

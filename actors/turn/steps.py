@@ -1,6 +1,6 @@
 """The steps of a durable turn: what was said and done so far is committed before the turn goes on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
@@ -55,15 +55,18 @@ class Steps:
         finally:
             self._one.release()
 
-    async def keep_calls(self, take: Callable[[], Sequence[KeptCall]]) -> None:
-        """Commit the states of tool calls that have changed: `take` returns them, and is told that they are taken.
+    async def keep_calls(self, changed: dict[str, KeptCall]) -> None:
+        """Commit the tool calls whose states have changed, by id, and remove them from `changed`.
 
-        Raises WarrenError if the store refuses.
+        They stay there if this is cancelled before the commit, and if the store refuses, which raises WarrenError.
         """
         await self._enter()
         try:
-            if calls := take():
+            if calls := tuple(changed.values()):
                 await self._keep(calls, settles=False)
+            for each in calls:
+                if changed.get(each.call_id) is each:  # else it has changed again meanwhile
+                    del changed[each.call_id]
         finally:
             self._one.release()
 

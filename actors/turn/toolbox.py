@@ -110,6 +110,7 @@ class ToolRun:
     _news: trio.Event | None = None  # set with each result; None until calls run
     _scope: trio.CancelScope | None = None
     _started: dict[str, float] = attrs.field(factory=dict)
+    _ran: set[str] = attrs.field(factory=set)  # the calls whose tools may have done something
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
         """Run the first `allowed` calls; the others get `refusal` as their results."""
@@ -132,8 +133,10 @@ class ToolRun:
 
         Raises WarrenError if the store refuses: then the calls that ran are cut off.
         """
-        if steps is not None and self._starts and not self.left:
-            await steps.keep_calls(self.take_changed)
+        if steps is not None and self._starts:
+            await steps.keep_calls(self._changed)
+            # A commit is no checkpoint, and a call that is cancelled would run up to its first one.
+            await trio.lowlevel.checkpoint_if_cancelled()
         async with trio.open_nursery() as nursery:
             self._scope = nursery.cancel_scope
             if steps is not None and len(self._starts) > 1:
@@ -154,16 +157,20 @@ class ToolRun:
 
     async def _keep_changed(self, steps: Steps) -> None:
         try:
-            await steps.keep_calls(self.take_changed)
+            await steps.keep_calls(self._changed)
         except WarrenError:  # `run` raises it, once no call runs any more
             if self._scope is not None:
                 self._scope.cancel()
-            await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()
 
-    def take_changed(self) -> Sequence[KeptCall]:
-        """Take out the calls whose states have changed since they were kept."""
-        changed, self._changed = tuple(self._changed.values()), {}
-        return changed
+    def unkept(self) -> Sequence[KeptCall]:
+        """Return the calls whose states are to be stored as the process ends; a call that has not run begins anew."""
+        for call in self._calls:
+            if call.id in self._started and not (
+                call.id in self._ran or call.id in self.results or call.id in self.left
+            ):
+                self._note(call, "waiting")
+        return tuple(self._changed.values())
 
     def _note(self, call: ToolUseBlock, state: CallState, result: ToolResult | None = None) -> None:
         """Note the state of a call, to be kept."""
@@ -270,6 +277,7 @@ class ToolRun:
 
     async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         limit = tool.timeout or self.timeout
+        self._ran.add(call.id)
         content, is_error, files = "", False, tuple[Attachment, ...]()
         calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args, self.prompt_key))
         asking.set(

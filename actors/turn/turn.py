@@ -283,18 +283,26 @@ class Turn:
         )
 
     def park(self) -> None:
-        """End here, at the next checkpoint, as far as the turn has come; a turn past its last step is not affected."""
-        self.parks = True
+        """End here, at the next checkpoint, as far as the turn has come; a turn past its last step is not affected.
+
+        Nor is one that was interrupted: it ends.
+        """
+        self.parks = self._interrupted is None
         if self._time.scope is not None:
             self._time.scope.cancel()
 
-    def unkept_calls(self) -> Sequence[KeptCall]:
-        """Take out the tool calls whose states have changed since they were kept."""
-        return () if self._tool_run is None else self._tool_run.take_changed()
+    def unkept(self) -> Sequence[KeptCall]:
+        """Return the tool calls whose states are to be stored as the process ends, once the turn was cut off.
+
+        A model call that was cut off counts as not made: the next process makes it.
+        """
+        if self._call is not None:
+            self.plan.meter.steps -= 1
+        return () if self._tool_run is None else self._tool_run.unkept()
 
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
-        self._interrupted = self._interrupted or error
+        self._interrupted, self.parks = self._interrupted or error, False
         if self._time.scope is not None:
             self._time.scope.cancel()
 
@@ -508,11 +516,12 @@ class Turn:
     async def _go_on(self, kept: OpenTurn) -> AssistantMessage | None:
         """Go on with a turn that was left open; return the newest answer if its calls are to be run first."""
         self.emit(TurnResumed(kept.resumed, kept.kept_seq))
-        if self.steps is not None:
-            await self.steps.keep()  # before anything is done: so a turn that ends its process each time is known
         if kept.answer is not None:
             self.context.append(codec.decode_message(kept.answer))
             self.unsettled = 1
+        if self.steps is not None:
+            await self.steps.keep()  # before anything is done: so a turn that ends its process each time is known
+        if self.unsettled:
             return None
         message = self._told_before
         if message is not None and message.tool_calls and self.plan.await_tools is not None:
@@ -540,7 +549,7 @@ class Turn:
         told = self._refusing.tell(self._answered) if error.refuses_request or self._stays(error) else None
         if told is None:
             raise error
-        self._refused = False
+        self._refused, self._call = False, None
         self.emit(RequestRepaired(*told, encodable(error.message)))
 
     def _stays(self, error: ProviderError) -> bool:

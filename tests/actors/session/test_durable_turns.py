@@ -161,7 +161,7 @@ async def test_a_key_is_settled_by_the_end_of_the_turn(tmp_path: Path) -> None:
     for _ in range(2):
         async with bench.open(tmp_path) as service:
             again = await service.start_turn(session_id, "go", mode="queue", idempotency_key="k")
-            assert (again.text, again.steps, again.tool_calls) == ("done", 3, 1)
+            assert (again.text, again.steps, again.tool_calls) == ("done", 2, 1)
     assert (bench.asked, len(bench.runs)) == (3, 1)
 
 
