@@ -15,16 +15,25 @@ async def create_once(storage: Storage, tenant: str, wanted: Creation, create: C
         InvalidParamsError: if the key has created one with other parameters.
         WarrenError: the error of `create`.
     """
+    try:
+        return await _found_or_created(storage, tenant, wanted, create)
+    except StoreError as exc:
+        # Sent again, here or to the next process, the key finds its session, or creates it.
+        exc.retryable |= exc.unknown or exc.cause == "closed"
+        raise
+
+
+async def _found_or_created(
+    storage: Storage, tenant: str, wanted: Creation, create: Callable[[], Awaitable[str]]
+) -> Created:
     found = await storage.read(CreatedUnder(tenant, wanted.key))
     if found is None:
         try:
             return Created(await create(), wanted.params)
         except WarrenError as exc:
             # Another request with this key may have come first, or the answer of the store was lost.
-            if isinstance(exc, StoreError):
-                exc.retryable |= exc.unknown  # sent again, the key finds its session, or creates it
-                if exc.away:
-                    raise
+            if isinstance(exc, StoreError) and exc.away:
+                raise
             found = await storage.read(CreatedUnder(tenant, wanted.key))
             if found is None:
                 raise

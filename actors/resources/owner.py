@@ -139,8 +139,7 @@ class Owner(ABC, Generic[T]):
         return StoreError(f"the {self.name} is not there now: {self._crash}", cause="unreachable")
 
     def _closed(self) -> WarrenError:
-        # Nothing of the request was carried out, and the next process takes it.
-        return StoreError(f"the {self.name} is closed", cause="closed", retryable=True)
+        return StoreError(f"the {self.name} is closed", cause="closed", retryable=False)
 
     @asynccontextmanager
     async def running(self, restarts: Restarts) -> AsyncIterator[Self]:

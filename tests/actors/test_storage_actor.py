@@ -151,7 +151,7 @@ async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
         assert await read.value() is not None
     with pytest.raises(StoreError) as caught:
         await actor.reader()
-    assert (caught.value.cause, caught.value.retryable) == ("closed", True)
+    assert (caught.value.cause, caught.value.retryable) == ("closed", False)
 
 
 async def test_writes_during_a_restart_wait_for_it(tmp_path: Path) -> None:

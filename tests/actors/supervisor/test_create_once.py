@@ -9,9 +9,12 @@ import trio
 from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel
-from tests.support.runtime import open_runtime, transcript
+from tests.support.runtime import open_runtime, storage_of, transcript
+from warren.actors.calls.creating import create_once
 from warren.actors.calls.service import Service
 from warren.base.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
+from warren.base.principals import DEFAULT_TENANT
+from warren.calls.creation import creation_of
 from warren.conversation.budget import Budget
 from warren.conversation.messages import UserMessage
 from warren.conversation.peers import Peer
@@ -173,3 +176,17 @@ async def test_two_processes_with_one_key(tmp_path: Path) -> None:
         first = await one.create_session("hello", idempotency_key="k")
         assert await two.create_session("hello", idempotency_key="k") == first
         assert await count(two) == 1
+
+
+@virtual
+async def test_a_store_that_closes_under_a_request(tmp_path: Path) -> None:
+    """The request may be sent again under its key: the next process finds its session, or creates it."""
+    async with open_runtime(store=tmp_path) as service:
+        storage = storage_of(service)
+
+    async def create() -> str:
+        raise AssertionError("no key can be looked up")
+
+    with pytest.raises(StoreError) as caught:
+        await create_once(storage, DEFAULT_TENANT, creation_of("k", {}), create)
+    assert (caught.value.cause, caught.value.retryable) == ("closed", True)
