@@ -80,6 +80,13 @@ def nothing_lost(left: Left) -> Iterator[str]:
         for prompt in told.prompts.values():
             if prompt.text is not None and not (prompt.name in names and prompt.text in texts):
                 yield f"{prompt.name} was answered with {prompt.text!r}, and its session has no such message"
+        contexts = {name_of(each.content) for each in messages if isinstance(each, ContextMessage)}
+        for name in told.contexts:
+            if name not in contexts and name not in told.waiting and not told.disturbed:
+                yield f"the text {name} was taken, and is neither in its session nor does it wait"
+        for label in told.labels:
+            if label not in told.kept_labels:
+                yield f"session {told.place} was given the label {label}, and does not have it"
 
 
 def nothing_twice(left: Left) -> Iterator[str]:
@@ -129,6 +136,13 @@ def reads_are_fresh(left: Left) -> Iterator[str]:
                     yield f"{prompt.name} was answered, and a history of session {told.place} did not have it"
 
 
+def events_once(left: Left) -> Iterator[str]:
+    """Each follower sees each event once, in order, and those that stay to the end see all of them."""
+    for told in left.told:
+        for sight in told.sights if not told.leaving else ():  # the log ends with its session
+            yield from sight.wrong
+
+
 def numbers_rise(left: Left) -> Iterator[str]:
     """The numbers of stored events rise, and no two events have the same one."""
     for told in left.told:
@@ -163,6 +177,7 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     in_order,
     queue_in_order,
     reads_are_fresh,
+    events_once,
     numbers_rise,
     forks_are_beginnings,
     ends_stay,

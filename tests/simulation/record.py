@@ -42,7 +42,6 @@ class Record:
 
     Attributes:
         wrong: what should not be.
-        surprises: errors that nothing in the plan explains.
         diary: what happened, for people. It is the same for each run of a plan.
         runs: the runs of tools.
         kept: the sessions and ids of the calls whose results are stored.
@@ -53,7 +52,6 @@ class Record:
     """
 
     wrong: list[str] = attrs.field(factory=list)
-    surprises: list[str] = attrs.field(factory=list)
     diary: list[str] = attrs.field(factory=list)
     runs: list[Run] = attrs.field(factory=list)
     kept: set[tuple[str, str]] = attrs.field(factory=set)

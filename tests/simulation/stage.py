@@ -15,11 +15,12 @@ import trio
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from tests.simulation.checks import Left, check
+from tests.simulation.checks import PASSING, Left, check
 from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
-from tests.simulation.kinds import KINDS, MAKING
+from tests.simulation.kinds import KINDS, MAKING, call
 from tests.simulation.plan import Fault, Operation, Plan
+from tests.simulation.servers import name_of
 from tests.simulation.users import TENANTS, Told, User, shown, tried
 from tests.simulation.world import SLOTS, World, empty_store
 from tests.support.tasks import waits
@@ -33,6 +34,8 @@ BOUND: Final = 90.0
 """Seconds after that within which the sessions have to come to rest: a store that was full is tried twice a minute."""
 END: Final = 300.0
 """Seconds after which a run has hung."""
+CATCH_UP: Final = 20.0
+"""Seconds within which a follower has to have seen all once nothing happens any more."""
 IMPLIED: Final = 1_000
 """The number of the first operation that is in no plan."""
 STRANGERS: Final = 2
@@ -79,6 +82,7 @@ class Stage:
                     record.wrong += waits(trio.lowlevel.current_task())
                 await self._calm()
                 left = await self._left()
+                await self._watch_followers(left)
                 doers.cancel_scope.cancel()
             readers.cancel_scope.cancel()
         record.wrong += check(left)
@@ -125,7 +129,8 @@ class Stage:
             return
         if (told.leaving or told.disturbed) and error.cause == "cancelled":
             return
-        user.world.record.surprises.append(f"{user.name} {error!r} {error.cause}")
+        if error.cause not in PASSING | {"outcome_unknown"}:
+            user.world.record.blame(f"nobody expected {error!r} ({error.cause}) of {user.name}")
 
     async def _follow(self, told: Told) -> None:
         sight = Sight(f"follower of {told.place}", 0, 0)
@@ -183,6 +188,18 @@ class Stage:
         with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
             return not db.execute("SELECT count(*) FROM sessions WHERE turn IS NOT NULL").get
 
+    async def _watch_followers(self, left: Left) -> None:
+        """Wait until the followers have seen all, and blame those that have not."""
+        for told in self.told[:FOLLOWED]:
+            stored = left.events.get(told.session_id, ())
+            if told.over or left.pages.get(told.session_id) is None:
+                continue  # the log ends, and with it what can be read of it
+            with trio.move_on_after(CATCH_UP):
+                while not all(sight.is_complete(stored) for sight in told.sights[:1]):  # noqa: ASYNC110 - no event
+                    await trio.sleep(0.1)
+            for sight in told.sights[:1]:
+                sight.check(stored)
+
     async def _left(self) -> Left:
         """Read all that is left."""
         pages: dict[str, HistoryPage | None] = {}
@@ -191,6 +208,11 @@ class Stage:
             for session_id in (told.session_id, *told.forks):
                 if session_id:
                     pages[session_id] = await self._history(user, session_id)
+            if pages.get(told.session_id) is not None and not told.over:
+                waiting = await user.read(call("inputs", session_id=told.session_id))
+                told.waiting = frozenset(name_of(each.text) for each in waiting)
+                view = await user.read(call("read", session_id=told.session_id))
+                told.kept_labels = frozenset(view.state.labels)
             for key, act in told.asked.items():
                 if not told.over:
                     await tried(user.keyed(key, act))

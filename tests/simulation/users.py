@@ -69,6 +69,8 @@ class Told:
         ends: for each key, each end that was told.
         contexts: the names of the texts that are in its inbox for certain.
         labels: the labels that it has for certain.
+        waiting: at the end, the names of the inputs that wait.
+        kept_labels: at the end, its labels.
         queues: for each look at its inbox, the names of the prompts that waited, in their order.
         seen: for each look at its history, the moment of the request and the names of the prompts.
         forks: the ids of its forks.
@@ -87,6 +89,8 @@ class Told:
     ends: dict[str, list[str]] = attrs.field(factory=dict)
     contexts: list[str] = attrs.field(factory=list)
     labels: list[str] = attrs.field(factory=list)
+    waiting: frozenset[str | None] = frozenset()
+    kept_labels: frozenset[str] = frozenset()
     queues: list[list[str]] = attrs.field(factory=list)
     seen: list[tuple[float, frozenset[str]]] = attrs.field(factory=list)
     forks: list[str] = attrs.field(factory=list)
