@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from tests.storage.processes import Process
-from tests.storage.samples import NOW, opened, turn, updated, written
+from tests.storage.samples import NOW, kept, opened, step, turn, updated, written
 from tests.support.memories import memory_in, remembered
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.base.ids import new_session_id
@@ -30,9 +30,17 @@ from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.memory_store import MemoryStore
-from warren.storage.operations import Claimed, Delete, Lease, Release
+from warren.storage.operations import Claim, Claimed, Commit, Delete, Lease, Release
 from warren.storage.projection import Follower
-from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
+from warren.storage.queries import (
+    ANY_TENANT,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredMessages,
+    WaitingSessions,
+)
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.runner import inline_runner, thread_runner
 from warren.storage.sqlite import SqliteStore
@@ -90,6 +98,22 @@ async def test_a_backup_is_the_store_at_that_moment(tmp_path: Path) -> None:
     restore(target, StoreConfig(tmp_path / "new"))
     assert await holding(StoreConfig(tmp_path / "new")) == await holding(config) == {"s0": 2, "s1": 2, "s2": 2}
     assert examine(StoreConfig(tmp_path / "new"), full=True).healthy
+
+
+async def test_an_open_turn_of_a_backup_can_go_on(tmp_path: Path) -> None:
+    """With its calls as they were at that moment, though its process lives on beside the backup."""
+    first = step("a", calls=(kept(0, result="it rains"), kept(1)))
+    async with opened(tmp_path) as store:
+        await written(store, first)
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "backup.sqlite3")
+        later = Commit(first.record, base=(first.record.message_count, first.record.last_seq), settles=True)
+        await written(store, later)
+    restore(tmp_path / "backup.sqlite3", StoreConfig(tmp_path / "new" / "store"))
+    async with opened(tmp_path / "new") as store:
+        assert await store.read(WaitingSessions()) == ["a"]
+        (claimed,) = await written(store, Claim("a"))
+        assert (claimed.record.turn, claimed.calls) == (first.record.turn, first.calls)
+        assert claimed.record.last_seq > SEQ_STRIDE
 
 
 async def test_a_backup_beside_writes(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.storage.conformance.homes import homes_here, put
-from tests.storage.samples import turn
+from tests.storage.samples import kept, step, turn
 from warren.base.errors import WarrenError
+from warren.conversation.open_turn import KeptCall
 from warren.storage.operations import Claim, Commit, Delete, EndInputs, InputOutcome, Label, Lease, Operation, Release
 from warren.storage.queries import (
     ANY_TENANT,
+    OpenTurns,
     SessionList,
     SessionRow,
     SessionStart,
@@ -30,6 +32,7 @@ IDS = ("a", "b")
 SESSIONS = st.sampled_from(IDS)
 LEASES = st.builds(Lease, st.integers(1, 3))
 TAKEN = st.builds(InputOutcome, st.sampled_from(((), (1,), (2,), (1, 3))), st.sampled_from((b"", b"{}")))
+CALLS = st.sampled_from(((), (kept(0), kept(1, "waiting")), (kept(1, result="x"),), (kept(2), kept(0, result=""))))
 CHANGES = st.sampled_from(({"n": "1"}, {"n": None, "m": "2"}))
 
 
@@ -42,22 +45,28 @@ class Turn:
         lease: the lease under which it is stored.
         inputs: the inputs that it took.
         repeats: whether it is an earlier one.
+        calls: the calls of a first step that leaves it open; None if it ends.
     """
 
     session_id: str
     lease: Lease
     inputs: InputOutcome
     repeats: bool
+    calls: tuple[KeptCall, ...] | None = None
 
     def commit(self, stored: int) -> Commit:
-        """Return it for a session of so many turns."""
-        made = turn(self.session_id, max(0, stored - 1) if self.repeats else stored, labels={"of": "turn"})
-        return attrs.evolve(made, lease=self.lease if stored else Lease(1), inputs=self.inputs)
+        """Return it for a session of so many turns, each of two messages."""
+        number = max(0, stored - 1) if self.repeats else stored
+        ended = turn(self.session_id, number, labels={"of": "turn"})
+        made = ended if self.calls is None else step(self.session_id, number, calls=self.calls)
+        settles = self.calls is None or not self.repeats
+        return attrs.evolve(made, lease=self.lease if stored else Lease(1), inputs=self.inputs, settles=settles)
 
 
 STEPS = st.one_of(
     st.builds(Turn, SESSIONS, LEASES, TAKEN, st.booleans()),
     st.builds(Turn, SESSIONS, st.just(Lease(1)), TAKEN, st.just(value=False)),
+    st.builds(Turn, SESSIONS, st.just(Lease(1)), TAKEN, st.booleans(), CALLS),
     st.builds(lambda sid, key: put("say", key=key, session_id=sid, limit=2), SESSIONS, st.sampled_from((None, "k"))),
     st.builds(EndInputs, SESSIONS, TAKEN),
     st.builds(Claim, SESSIONS),
@@ -78,9 +87,11 @@ async def test_every_home_does_the_same(steps: list[Turn | Operation[Any]]) -> N
     with TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
             stores = [await stack.enter_async_context(home(Path(folder))) for home in homes_here()]
-            for step in steps:
-                record = await stores[0].read(SessionRow(step.session_id, ANY_TENANT))
-                operation = step.commit(0 if record is None else record.turns) if isinstance(step, Turn) else step
+            for each in steps:
+                record = await stores[0].read(SessionRow(each.session_id, ANY_TENANT))
+                operation = (
+                    each.commit(0 if record is None else record.message_count // 2) if isinstance(each, Turn) else each
+                )
                 first, *others = [await outcome(store, operation) for store in stores]
                 assert all(other == first for other in others), operation
                 here, *elsewhere = [await contents(store) for store in stores]
@@ -98,6 +109,7 @@ async def outcome(store: Store, operation: Operation[Any]) -> object:
 async def contents(store: Store) -> list[object]:
     """Return all that can be read of the sessions."""
     found: list[object] = [await store.read(SessionList("default")), await store.read(WaitingSessions())]
+    found.append(await store.read(OpenTurns(ANY_TENANT)))
     for each in IDS:
         found += [
             await store.read(SessionStart(each)),

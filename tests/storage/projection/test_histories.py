@@ -1,12 +1,15 @@
 """Whatever happens to sessions, and to the processes that project them: the files are those that a rebuild makes."""
 
+import json
 from typing import Final
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.storage.projection.histories import World
+from tests.storage.projection.histories import IDS, World
+from tests.storage.samples import kept, step, turn
 
 VERBS: Final = ("turn", "turn", "turn", "compact", "archive", "delete", "retain")
 doings = st.tuples(st.sampled_from(VERBS), st.integers(0, 3))
@@ -61,6 +64,20 @@ def test_new_turns_are_appended(world: World) -> None:
     world.settled()
     last = world.path(name="events.jsonl").stat()
     assert (last.st_ino, last.st_size) == (first.st_ino, first.st_size * 3)
+
+
+def test_an_open_turn_shows_what_is_kept(world: World) -> None:
+    """Its events and the count of its messages, which stay in their places when it has ended."""
+    world.turn()
+    world.write(step(IDS[0], 1, calls=(kept(0),)))
+    world.settled()
+    lines = world.path(name="events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert json.loads(world.path(name="session.json").read_text())["state"]["message_count"] == 4
+    world.write(attrs.evolve(turn(IDS[0], 2), settles=True))
+    files = world.settled()
+    assert world.path(name="events.jsonl").read_text().splitlines()[:6] == lines
+    assert files == world.rebuilt()
 
 
 def test_a_pass_takes_a_session_once(world: World) -> None:
