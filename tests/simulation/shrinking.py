@@ -5,7 +5,8 @@ from typing import TypeVar
 
 import attrs
 
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Plan, plan_of
+from tests.simulation.stage import run
 
 T = TypeVar("T")
 
@@ -45,3 +46,13 @@ def _without_parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
         for begin in range(0, len(items), size):
             yield (*items[:begin], *items[begin + size :])
         size //= 2
+
+
+def verdict(seed: int) -> str:
+    """Return why a seed fails, with the smallest plan that fails; the empty text if it does not."""
+    plan = plan_of(seed)
+    if not run(plan).wrong:
+        return ""
+    small = shrunk(plan, lambda each: bool(run(each).wrong))
+    stage = run(small)
+    return "\n".join([f"seed {seed} fails:", *stage.wrong, "run this:", str(small), *stage.world.record.diary])

@@ -1,31 +1,27 @@
 """The whole service keeps its promises while processes, their store and their network fail at seeded moments."""
 
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.checks import CHECKS
 from tests.simulation.kinds import KINDS
 from tests.simulation.plan import FAULTS, Fault, Operation, Plan, plan_of
-from tests.simulation.shrinking import shrunk
+from tests.simulation.shrinking import shrunk, verdict
 from tests.simulation.stage import run
 from warren.calls.facade import CALLS
 
 pytestmark = pytest.mark.usefixtures("silent_log")
 SEEDS = 300
+REPEATED = range(400, 408)
+ROOT = Path(__file__).parents[2]
 TESTS = 10
 """The tests that share the seeds: each of the workers of a run takes some of them."""
-
-
-def verdict(seed: int) -> str:
-    """Return why a seed fails, with the smallest plan that fails; the empty text if it does not."""
-    plan = plan_of(seed)
-    if not run(plan).wrong:
-        return ""
-    small = shrunk(plan, lambda each: bool(run(each).wrong))
-    stage = run(small)
-    return "\n".join([f"seed {seed} fails:", *stage.wrong, "run this:", str(small), *stage.world.record.diary])
 
 
 @pytest.mark.parametrize("part", range(TESTS))
@@ -43,6 +39,17 @@ def test_every_promise_is_kept_for_many_seeds(soak_seconds: float) -> None:
         if time.monotonic() > end:
             break
         assert not (problem := verdict(seed)), problem
+
+
+@pytest.mark.outside
+def test_a_seed_is_the_same_in_every_process() -> None:
+    """The diaries of seeds do not depend on the order of sets, which differs from process to process."""
+    diaries = set()
+    for hashes in ("1", "2"):
+        command = [sys.executable, "-m", "tests.simulation", *map(str, REPEATED)]
+        environ = os.environ | {"PYTHONHASHSEED": hashes}
+        diaries.add(subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, check=True, text=True).stdout)
+    assert len(diaries) == 1
 
 
 def test_the_plans_have_all_operations_and_faults() -> None:
