@@ -213,6 +213,9 @@ class Conversation:
             case Claimed(record, lease, inbox, inbox_to, lost, calls):
                 for problem in lost:
                     logger.error("%s: it is passed over", problem)
+                left, kept = self.open_turn, record.turn
+                if left is not None and kept is not None and left.parked and left.resumed == kept.resumed:
+                    record = record.changed(turn=kept.changed(parked=True))  # as `roll_back` has left it
                 self._begin(record)
                 self._take_lease(lease)
                 went_back_at = self.storage.went_back_at

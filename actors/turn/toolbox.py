@@ -166,9 +166,9 @@ class ToolRun:
     def unkept(self) -> Sequence[KeptCall]:
         """Return the calls whose states are to be stored as the process ends; a call that has not run begins anew."""
         for call in self._calls:
-            if call.id in self._started and not (
-                call.id in self._ran or call.id in self.results or call.id in self.left
-            ):
+            left = self.left.get(call.id)
+            begun = call.id in self._started and not (left is not None and left.state == "begun")
+            if begun and call.id not in self._ran and call.id not in self.results:
                 self._note(call, "waiting")
         return tuple(self._changed.values())
 

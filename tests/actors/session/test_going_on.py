@@ -35,7 +35,7 @@ from warren.conversation.views import TurnResult
 from warren.mailbox import Mail
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import Tool, tool
-from warren.settings.config import Config
+from warren.settings.config import Config, Limits
 from warren.storage.queries import SessionRow
 
 pytestmark = pytest.mark.virtual_time
@@ -482,3 +482,24 @@ async def test_a_turn_goes_on_after_a_compaction_has_taken_its_prompt(tmp_path: 
         assert (result.text, result.tool_calls, len(script.runs)) == ("done", 5, 5)
         assert result.steps == 6
         assert await sums(service, session_id) == (1, 1, 1)
+
+
+async def test_a_process_that_loses_its_store_again_and_again_has_not_died(tmp_path: Path) -> None:
+    """The storage actor crashes in each step of the turn: that is no death of the process, and the turn ends."""
+    script, faults = Script(("now", "late")), Faults()
+    config = Config(limits=Limits(resumptions=1))
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        answered = await script.answer(request, emit)
+        faults.crash_before = int(1 < script.asked < 6)
+        return answered
+
+    model = FunctionModel(answer)
+    async with open_runtime(model, store=tmp_path, tools=script.tools, faults=faults, config=config) as service:
+        session_id = await new_session(service)
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "go")
+        await trio.sleep(1_000)
+        log = names(await replay(service, session_id))
+        assert (script.asked, log[-1]) == (6, "run_completed")
+        assert sorted(script.runs) == ["late", "now"]
