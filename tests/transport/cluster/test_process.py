@@ -9,12 +9,13 @@ import attrs
 import pytest
 import trio
 
+from tests.support.checks import assert_valid_stream, counted, numbers
 from tests.support.postgres import database
 from tests.transport.cli.process import MODULE, Cli, Running
 from tests.transport.cluster.nodes import Home, events_of
 from warren.base.errors import AgentError
 from warren.client import RemoteService, connect
-from warren.conversation.events import Envelope, RunCompleted, SessionMoved, TextDelta
+from warren.conversation.events import TERMINAL, Envelope, RunCompleted, SessionMoved, TextDelta, TurnResumed
 from warren.conversation.messages import UserMessage
 from warren.conversation.views import TurnResult
 
@@ -116,6 +117,48 @@ async def test_the_other_node_goes_on_when_one_is_killed(cli: Cli, home: Home) -
             check(follower.seen, await events_of(at_berta, first, follower.seen[-1].seq))
         berta.signal(signal.SIGTERM)
         assert berta.end().code == 0
+
+
+@pytest.mark.time_limit(120)
+@pytest.mark.parametrize("home", ["files", "database"])
+async def test_a_turn_goes_on_at_the_other_node(cli: Cli, home: Home) -> None:
+    """A follower there is told what it was shown in vain, and gets the rest of the turn; no end is made up for it."""
+    model = cli.script({"text": "let me see ", "tool_calls": [{"name": "nothing"}]}, SLOW)
+    (cli.folder / "config.toml").write_text(f'[models."{model}"]\n', encoding="utf-8")
+    seen, results = list[Envelope](), list[TurnResult]()
+    with place(home) as store:
+        anna, here = serve(cli, store, "anna")
+        berta, there = serve(cli, store, "berta")
+        async with connect(here) as at_anna, connect(there) as at_berta, trio.open_nursery() as tasks:
+            session_id = (await at_anna.create_session(None)).session_id
+            tasks.start_soon(kept_turn, at_berta, session_id, model, results)
+            async with at_berta.subscribe(session_id, after_seq=0) as events:
+                async for envelope in events:
+                    seen.append(envelope)
+                    if anna.process.poll() is None and "4 " in text_of(seen):
+                        anna.signal(signal.SIGKILL)
+                    if isinstance(envelope.event, TERMINAL):
+                        break
+            stored = await events_of(at_berta, session_id, seen[-1].seq)
+        berta.signal(signal.SIGTERM)
+        assert berta.end().code == 0
+    assert [each.text for each in results] == ["".join(CHUNKS)]
+    (marker,) = [each for each in seen if isinstance(each.event, SessionMoved)]
+    assert isinstance(marker.event, SessionMoved)
+    shown = [each for each in seen if each is not marker]
+    assert_valid_stream(shown)
+    assert [type(each.event).__name__ for each in shown if isinstance(each.event, TERMINAL)] == ["RunCompleted"]
+    (resumed,) = [each for each in shown if isinstance(each.event, TurnResumed)]
+    assert isinstance(resumed.event, TurnResumed)
+    assert resumed.event.kept_seq < marker.event.first_lost <= marker.event.last_lost < resumed.seq
+    lost = range(marker.event.first_lost, marker.event.last_lost + 1)
+    assert numbers([each for each in shown if each.seq not in lost]) == numbers(stored)
+    assert text_of(counted(shown)) == text_of(counted(stored)) == "let me see " + "".join(CHUNKS)
+
+
+def text_of(events: list[Envelope]) -> str:
+    """Return the text that deltas have brought."""
+    return "".join(each.event.delta for each in events if isinstance(each.event, TextDelta))
 
 
 async def lost_turn(service: RemoteService, session_id: str, model: str) -> None:
