@@ -85,11 +85,14 @@ class Outcome:
         Args:
             session_id: the session.
             first_seq: the number of the turn's first event; None if it only compacted.
-            terminal: the turn's last event; None if it only compacted.
+            terminal: the turn's last event; None if it only compacted, or if it stays open.
         """
         spent, last_seq = self.spent, None if terminal is None else terminal.seq
         if self.error is not None:
-            self.error.details |= {} if last_seq is None else {"first_seq": first_seq, "last_seq": last_seq}
+            details = self.error.details
+            details.pop("last_seq", None)  # of an end that the store has refused
+            details |= {} if first_seq is None else {"first_seq": first_seq}
+            details |= {} if last_seq is None else {"last_seq": last_seq}
             return self.error
         result: TurnResult = _Open(
             session_id,

@@ -12,9 +12,10 @@ import trio.testing
 
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_stream, counted, names
+from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of
-from warren.base.errors import AgentError
+from warren.base.errors import AgentError, StoreError
 from warren.calls.facade import SessionService
 from warren.calls.streams import EventReader
 from warren.conversation.events import TERMINAL, Envelope, TextDelta, TurnResumed
@@ -22,8 +23,10 @@ from warren.conversation.messages import AssistantMessage, ToolUseBlock
 from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
+from warren.storage.operations import Commit
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME
+from warren.transport.rpc.relay import Relay, last_seq_of
 
 pytestmark = pytest.mark.virtual_time
 
@@ -79,7 +82,9 @@ async def begun_and_stopped(model: Halting, store: Path) -> tuple[str, list[Enve
                 partial(service.start_turn, session_id, "go", mode="queue", idempotency_key="k", on_event=log.append),
             )
             await trio.testing.wait_all_tasks_blocked()
-        assert (await turn.failure(AgentError)).cause == "shutting_down"
+        error = await turn.failure(AgentError)
+        assert (error.cause, error.details["first_seq"]) == ("shutting_down", log[0].seq)
+        assert "last_seq" not in error.details
     return session_id, log
 
 
@@ -124,6 +129,38 @@ async def test_a_turn_that_is_put_back_in_its_first_answer(tmp_path: Path) -> No
     assert said(log) == "try 1try 2, whole"
     assert said(counted(log)) == said(counted(stored)) == "try 2, whole"
     assert names(counted(log))[:3] == ["run_started", "turn_resumed", "turn_started"]
+
+
+async def test_a_caller_of_a_turn_that_the_store_refuses_waits_for_no_end(tmp_path: Path) -> None:
+    """It has the events so far, and the error; the end comes with the turn that goes on, for those who read on."""
+    model, faults, log = Halting(halts=0), Faults(refuse_kinds=(Commit,)), list[Envelope]()
+
+    @tool(name="look")
+    async def breaks() -> str:
+        """Look."""
+        await trio.lowlevel.checkpoint()
+        faults.refuse = apsw.FullError("full")
+        return "seen"
+
+    async def send(envelope: Envelope) -> None:
+        await trio.lowlevel.checkpoint()
+        log.append(envelope)
+
+    async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[breaks], faults=faults) as service:
+        session_id = await new_session(service)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                relay = Relay(send, nursery)
+                turn = ask(nursery, partial(service.start_turn, session_id, "go", on_begin=relay.begin))
+                error = await turn.failure(StoreError)
+                await relay.settle(last_seq_of(error))
+        assert (error.cause, "last_seq" in error.details) == ("disk_full", False)
+        faults.refuse = None
+        result = await service.wait_turn(session_id)
+        rest = await followed(service, session_id, log[-1].seq)
+    assert names(log)[-1] == "turn_completed"
+    assert rest[-1].seq == result.last_seq
+    assert_valid_stream([*log, *rest])
 
 
 async def test_events_are_counted_by_the_process_that_has_published_them(tmp_path: Path) -> None:
