@@ -55,6 +55,7 @@ PLACES: Final = (
     "promises/test_resumed_streams.py",
     "promises/test_server_faults.py",
     "promises/test_store_goes_back.py",
+    "promises/test_turn_kills.py",
     "promises/test_two_processes.py",
     "promises/test_two_releases.py",
     "service/test_timing.py::test_a_foreign_session_takes_the_queries_of_an_unknown_one",

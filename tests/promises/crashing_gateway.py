@@ -15,6 +15,7 @@ from warren.actors.events.eventlog import EventLog
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.conversation import Conversation
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.actors.turn.toolbox import ToolRun
 from warren.storage.operations import Archive, Claim, Delete, Release
 from warren.storage.postgres import lease as database_lease
 from warren.storage.postgres import operations as database_operations
@@ -26,6 +27,8 @@ from warren.storage.sqlite.writer import APPLIERS, Writer
 BEFORE: Final[dict[str, tuple[Any, Any]]] = {
     "a transaction": (Writer, "_together"),
     "a lease is taken": (APPLIERS, Claim),
+    "a step is stored": (Conversation, "commit_step"),
+    "a tool runs": (ToolRun, "_run_direct"),
     "a turn is told to have ended": (SessionActor, "_end_turn"),
     "an event is shown": (EventLog, "emit"),
     "a session leaves": (Conversation, "release"),
@@ -42,7 +45,8 @@ AFTER: Final[dict[str, tuple[Any, Any]]] = {
     "a lease is put back": (APPLIERS, Release),
     "a session is archived": (APPLIERS, Archive),
     "a session is deleted": (APPLIERS, Delete),
-    "a compaction is stored": (Conversation, "commit_compaction"),
+    "a step is stored": (Conversation, "commit_step"),
+    "a tool runs": (ToolRun, "_run_direct"),
     "the holder has left": (Holder, "leave"),
     "closing": (Writer, "close"),
 }
@@ -53,6 +57,11 @@ POINTS: Final = tuple([f"before {name}" for name in BEFORE] + [f"after {name}" f
 
 def die_at(point: str, count: int, *, database: bool = False) -> None:
     """Have this process killed the `count`-th time it passes a point."""
+    watch(point, _countdown(count), database=database)
+
+
+def watch(point: str, passed: Callable[[], None], *, database: bool = False) -> None:
+    """Have a function called each time this process passes a point."""
     when, _, name = point.partition(" ")
     first = when == "before"
     owner, method = (BEFORE if first else AFTER)[name]
@@ -61,9 +70,9 @@ def die_at(point: str, count: int, *, database: bool = False) -> None:
     elif database:
         owner = database_operations.APPLIERS if owner is APPLIERS else IN_DATABASE.get(owner, owner)
     if isinstance(owner, dict):
-        owner[method] = _wrapped(owner[method], _countdown(count), first=first)
+        owner[method] = _wrapped(owner[method], passed, first=first)
     else:
-        setattr(owner, method, _wrapped(getattr(owner, method), _countdown(count), first=first))
+        setattr(owner, method, _wrapped(getattr(owner, method), passed, first=first))
 
 
 def _countdown(count: int) -> Callable[[], None]:

@@ -34,7 +34,7 @@ POINTS: Final = (
     "after a commit is known",
     "before a turn is told to have ended",
     "after a turn is told to have ended",
-    "after a compaction is stored",
+    "after a step is stored",
     "before an event is shown",
 )
 NOTE: Final = re.compile(r"note \d+-\d+\.")
