@@ -214,8 +214,14 @@ class World:
 
 
 async def _called(client: Client, method: str, **params: Any) -> Any:
-    """Return a request's result; a gateway that is about to end has none, and is gone for the client."""
+    """Return a request's result; a gateway that is about to end has none, and is gone for the client.
+
+    A turn that an earlier life has left open goes on first.
+    """
     reply = await client.reply(await client.send(method, **params))
+    while reply.get("error", {}).get("data", {}).get("code") == "SESSION_BUSY":
+        await client.reply(await client.send("turn/wait", session_id=params["session_id"]))
+        reply = await client.reply(await client.send(method, **params))
     if reply.get("error", {}).get("data", {}).get("details", {}).get("cause") == "shutting_down":
         raise trio.ClosedResourceError
     assert "result" in reply, reply

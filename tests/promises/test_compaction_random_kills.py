@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from tests.support.compacting import assert_fits, assert_whole, everything, summ
 from tests.support.memories import hits, memory_in, recalling_model, remembered
 from tests.support.runtime import open_runtime
 from warren.actors.resources.memory import indexable
+from warren.base.errors import SessionNotRunningError
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 
@@ -81,6 +83,8 @@ async def check(told: Told, chance: random.Random) -> int:
     """Look at what a new process finds, and talk on; return how often the context was compacted."""
     model, memory = recalling_model(), told.folder / "memory"
     async with open_runtime(model, store=told.folder, config=CONFIG, tools=[leaf], memory=memory_in(memory)) as service:
+        with suppress(SessionNotRunningError):
+            await service.wait_turn(told.session_id)  # one that was left open goes on
         entries, moves = await everything(service, told.session_id)
         messages, head = [entry.message for entry in entries], max([0, *(move.head for move in moves)])
         check_history(messages, told.answered)

@@ -161,7 +161,7 @@ def test_processes_that_ignore_an_end_are_gone_in_time(cli: Cli, options: Sequen
     with running_turn(port_of(running)) as answer:
         gone_in_time(running, 5)
         interrupted(answer)
-    assert "cancelled before it ended" in cli.run("sessions", "show", "last").out
+    assert "(calls shell" in cli.run("sessions", "show", "last").out
 
 
 async def test_a_database_that_hangs_does_not_hold_up_an_end(cli: Cli) -> None:
@@ -210,7 +210,7 @@ def test_the_first_process_of_a_container(cli: Cli) -> None:
         os.kill(of_first(process.pid), signal.SIGTERM)
         assert process.wait(10) == 0
         interrupted(answer)
-    assert "cancelled before it ended" in cli.run("sessions", "show", "last").out
+    assert "(calls shell" in cli.run("sessions", "show", "last").out
 
 
 def test_the_first_process_of_a_container_is_not_frozen_by_its_terminal(cli: Cli) -> None:

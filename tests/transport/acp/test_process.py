@@ -34,13 +34,13 @@ def last_of(ended: Ended) -> Any:
 
 
 def test_sigterm_is_a_clean_end(cli: Cli) -> None:
-    """The prompt that runs is answered with the error of a server that ends, and what was said of it is stored."""
+    """The prompt that runs is answered with the error of a server that ends, and is stored for the next process."""
     running = prompting(cli)
     running.signal(signal.SIGTERM)
     assert running.process.wait(timeout=20) == 0  # reading its output to the end would close its input first
     error = last_of(running.end())["error"]["data"]
     assert (error["code"], error["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
-    assert "half" in cli.run("sessions", "show", "last", "--store", "kept").out
+    assert "user:\ngo" in cli.run("sessions", "show", "last", "--store", "kept").out
 
 
 def test_the_end_of_the_input_is_a_clean_end(cli: Cli) -> None:

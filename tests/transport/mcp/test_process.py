@@ -98,7 +98,7 @@ async def test_a_cancelled_call_is_stored_as_such(cli: Cli) -> None:
 
 @pytest.mark.parametrize("how", ["end", "SIGTERM"])
 def test_it_ends_in_order_with_a_turn_under_way(cli: Cli, how: str) -> None:
-    """The end of stdin and signals end it with code 0 and nothing on stderr; the turn is stored as interrupted."""
+    """The end of stdin and signals end it with code 0 and nothing on stderr; the turn is stored, and goes on later."""
     running = started(cli, "--store", "kept", "-m", cli.script(SLOW))
     talk(running)
     if how != "end":
@@ -107,10 +107,10 @@ def test_it_ends_in_order_with_a_turn_under_way(cli: Cli, how: str) -> None:
     assert (ended.code, ended.err) == (0, "")
     answer = json.loads(ended.out.splitlines()[-1])["result"]["structuredContent"]
     assert (answer["code"], answer["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
-    assert answer["message"] == "the turn was interrupted: the runtime is shutting down"
+    assert answer["message"].endswith("the turn is stored as far as it has come, and goes on with the next process")
     shown = cli.run("sessions", "show", "last", "--store", "kept").out
-    assert "half " in shown
-    assert "cancelled" in shown
+    assert "half " not in shown
+    assert "cancelled" not in shown
 
 
 def test_requests_in_a_pipe_are_answered(cli: Cli) -> None:

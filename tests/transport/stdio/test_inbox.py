@@ -15,7 +15,7 @@ def said(client: Far, session_id: str) -> list[Any]:
 
 
 def test_a_queued_prompt_outlives_the_process(cli: Cli) -> None:
-    """SIGTERM ends the turn that runs and not what waits behind it: that begins by itself in the next process, once."""
+    """SIGTERM parks the turn that runs, and what waits behind it begins after that in the next process, once."""
     client = far(cli, "--store", "kept")
     client.send("session/create", prompt="x", model=cli.script(SLOW))
     session_id = str(client.until("text_delta")["session_id"])
@@ -28,6 +28,7 @@ def test_a_queued_prompt_outlives_the_process(cli: Cli) -> None:
     client.running.signal(signal.SIGTERM)
     assert client.running.end().code == 0
     again = far(cli, "--store", "kept")
+    again.call("turn/interrupt", session_id=session_id)
     result = again.call("turn/start", **queued)
     assert result["text"] == "second"
     assert said(again, session_id) == ["x", "second"]
