@@ -71,7 +71,7 @@ class TurnTrace:
             None if parent is None else parent.span_id,
             record.session_id,
             record.tenant,
-            None if terminal is None else record.turns + 1,
+            None if turn.first_seq is None else record.turns + 1,
             choice.name,
             choice.model,
             self._began,

@@ -44,12 +44,14 @@ class RunningTurn(Protocol):
         context: the model's context.
         caller: the place in a trace that the turn was called from; None if it has none.
         place: the turn's own place in a trace: that of its caller, unless a wrapper gives it another.
+        first_seq: the number of its first event; None if it has published none, as one that only compacts.
     """
 
     record: SessionRecord
     context: Transcript
     caller: TraceContext | None
     place: TraceContext | None
+    first_seq: int | None
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -67,7 +69,7 @@ class AroundTurn(Protocol):
         """Take note of a turn whose first event is not published yet."""
 
     def end(self, turn: RunningTurn, terminal: Envelope | None) -> None:
-        """Take note of the end of a turn; `terminal` is its last event, None if it only compacted."""
+        """Take note of the end of a turn; `terminal` is its last event, None if it only compacted or stays open."""
 
 
 @frozen

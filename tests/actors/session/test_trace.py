@@ -39,3 +39,17 @@ def test_a_turn_that_is_not_sampled_has_no_trace_after_one_that_never_ended() ->
     assert log.recorder is None
     trace.end(turn, None)
     assert tracer.turns == []
+
+
+def test_the_part_of_a_turn_that_goes_on_elsewhere_is_traced_as_a_part_of_the_turn() -> None:
+    """It has no terminal event, and yet it is no compaction."""
+    tracer, log = Deciding(), new_log()
+    for first_seq in (7, None):
+        turn = turn_at(SAMPLED)
+        turn.record = SimpleNamespace(session_id="s", tenant="default", turns=2)
+        turn.candidates = [SimpleNamespace(name="m", choice=SimpleNamespace(name="m", model="m", server=None))]
+        turn.first_seq, turn.usage = first_seq, None
+        trace = TurnTrace(tracer, log)
+        trace.begin(turn)
+        trace.end(turn, None)
+    assert [each.number for each in tracer.turns] == [3, None]
