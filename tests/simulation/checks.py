@@ -84,7 +84,7 @@ def nothing_lost(left: Left) -> Iterator[str]:
         for name in told.contexts if not (told.leaving or told.disturbed) else ():  # an end drops the inbox
             if name not in contexts and name not in told.waiting:
                 yield f"the text {name} was taken, and is neither in its session nor does it wait"
-        for label in told.labels:
+        for label in told.labels if not told.over else ():
             if label not in told.kept_labels:
                 yield f"session {told.place} was given the label {label}, and does not have it"
 
