@@ -39,7 +39,7 @@ from warren.actors.protocol import (
 from warren.actors.resources.erasing import forget_deleted
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
-from warren.actors.session.ending import Ending
+from warren.actors.session.ending import Ending, goes_on
 from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
@@ -835,8 +835,15 @@ class SessionActor:
         Whoever has the answer finds the session free, and the events published.
         """
         ending = self._publish_end(end)
-        self._perform(self._machine.step(ENDED), ending=end.turn.compacted or ending)
+        self._perform(self._machine.step(ENDED), ending=end.turn.compacted or self._told(ending))
         self._end_inputs(end, ending)
+
+    def _told(self, ending: Ending) -> Ending:
+        """Return the ending of a turn for its caller."""
+        if not isinstance(ending, WarrenError):
+            return ending
+        ending.session_id = self.session_id
+        return ending if self.conversation.open_turn is None else goes_on(ending.copy())
 
     def _publish_end(self, end: TurnEnd) -> Ending:
         """Let the conversation and the events be as the turn leaves them; return the ending of the turn."""
@@ -953,15 +960,16 @@ class SessionActor:
         if end is not None:
             # The loop did not come to it, but it is stored: it has ended as it says.
             ending = self._publish_end(end)
-            self._reply(end.turn.compacted or ending)
+            self._reply(end.turn.compacted or self._told(ending))
             self._end_inputs(end, ending)
         self.conversation.release()
         self.mailbox.abandon(error)
         if admitted:
             self.host.turn_ended(self.session_id)
         turn_error = error()
-        goes_on = self.conversation.open_turn is not None
-        if self._turn is not None and self._turn.first_seq is not None and not goes_on:
+        if self._turn is not None and self.conversation.open_turn is not None:
+            turn_error = goes_on(turn_error)
+        elif self._turn is not None and self._turn.first_seq is not None:
             # Of the turn itself nothing more is asked: it may be what is broken.
             terminal = self.log.stamp(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
             self._count(self._turn, terminal)

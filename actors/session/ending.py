@@ -61,6 +61,31 @@ def not_ended(error: WarrenError, *, keyed: bool) -> WarrenError:
     return error
 
 
+def goes_on(error: WarrenError) -> WarrenError:
+    """Return the error for a caller of a turn that it does not end: a process goes on with what is stored of the turn.
+
+    It is retryable if the prompt has a key: see `not_ended`. Without one the prompt would run twice.
+    """
+    error.add("; the turn is stored as far as it has come, and goes on: turn/wait has its end, and so has the same key")
+    error.details["goes_on"] = True
+    error.retryable = False
+    return error
+
+
+def no_more(error: WarrenError) -> WarrenError:
+    """Return the error for a caller that waits for the end of a turn: it is that end, or there will be none."""
+    error.retryable = False
+    return error
+
+
+def wait_again(error: WarrenError) -> WarrenError:
+    """Return the error for a caller that waits for the end of a turn which is still to come: it has begun nothing."""
+    error.add("; the turn has not ended: wait again")
+    error.retryable = True
+    error.details = {name: each for name, each in error.details.items() if name not in ("first_seq", "last_seq")}
+    return error
+
+
 def withdrawal(session_id: str) -> WarrenError:
     """Return the ending of an input that its sender has withdrawn."""
     return AgentError("the input was withdrawn", session_id=session_id, cause="cancelled")

@@ -9,7 +9,7 @@ import attrs
 
 from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived
-from warren.actors.session.ending import Ending, encode_ending, final, withdrawal
+from warren.actors.session.ending import Ending, encode_ending, final, goes_on, no_more, wait_again, withdrawal
 from warren.base.errors import InvalidParamsError, SessionNotRunningError, WarrenError
 from warren.base.values import define
 from warren.conversation import codec
@@ -177,7 +177,7 @@ class Inbox:
         """Refuse those who wait for a turn: none runs, and no input waits that would begin one."""
         if self.awaiting:
             problem = "the session runs no turn, and none waits"
-            self._refuse_awaiting(SessionNotRunningError(problem, session_id=self.session_id))
+            self._refuse_awaiting(SessionNotRunningError(problem, session_id=self.session_id), ended=True)
 
     # -- going into turns
 
@@ -235,7 +235,7 @@ class Inbox:
                 self._end(number, each, ending)
         if self.awaiting:
             if isinstance(ending, WarrenError):
-                self._refuse_awaiting(ending)
+                self._refuse_awaiting(ending, ended=True)
             else:
                 awaiting, self.awaiting = self.awaiting, []
                 for mail in awaiting:
@@ -263,13 +263,15 @@ class Inbox:
         if back:
             self.waiting = dict(sorted({**self.waiting, **back}.items()))
             self.pause(error)
-        self._refuse_awaiting(error)
+        self._refuse_awaiting(error, ended=True)  # nothing of the turn is left
         return bool(back)
 
     def pause(self, error: WarrenError) -> None:
         """Begin no turn until the next input or `Wake`, and refuse the askers of all inputs."""
         self.paused = True
-        for each in (*self._taken.values(), *self.waiting.values()):  # no turn runs: an open one has taken them
+        for each in self._taken.values():  # no turn runs: an open one has taken them
+            self._leave_waiting(each, goes_on(error.copy()))
+        for each in self.waiting.values():
             self._leave_waiting(each, error)
         self._refuse_awaiting(error)
 
@@ -287,12 +289,16 @@ class Inbox:
             _refuse(each, turn_error)
         for each in self.waiting.values():
             _refuse(each, error)
-        self._refuse_awaiting(turn_error)
+        if self._taken or self.waiting or "goes_on" in turn_error.details:
+            self._refuse_awaiting(error)
+        else:
+            self._refuse_awaiting(turn_error, ended=True)
 
-    def _refuse_awaiting(self, error: WarrenError) -> None:
+    def _refuse_awaiting(self, error: WarrenError, *, ended: bool = False) -> None:
+        """Refuse those who wait for a turn; `ended` if that has ended, or will never begin."""
         awaiting, self.awaiting = self.awaiting, []
         for mail in awaiting:
-            mail.refuse(error.copy())
+            mail.refuse(no_more(error.copy()) if ended else wait_again(error.copy()))
 
     def _end(self, number: int, each: WaitingInput, ending: Ending) -> None:
         self._remember(number, ending)

@@ -858,7 +858,4 @@ def shut_down() -> AgentError:
 
 def parked() -> AgentError:
     """Return the error for the callers of a turn that another process goes on with, as this one ends."""
-    return AgentError(
-        "the runtime is shutting down: the turn is stored as far as it has come, and goes on with the next process",
-        cause="shutting_down",
-    )
+    return AgentError("the runtime is shutting down", cause="shutting_down")

@@ -390,7 +390,7 @@ def _is_passing(error: WarrenError) -> bool:
     """Return whether an error of another node says that the call has to look for the session again."""
     if not isinstance(error, AgentError):
         return False
-    never_begun = error.cause == "shutting_down" and "first_seq" not in error.details
+    never_begun = error.cause == "shutting_down" and not error.begun
     return error.cause in ("not_owner", "unreachable") or never_begun
 
 

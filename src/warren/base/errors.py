@@ -257,7 +257,12 @@ class WarrenError(Exception):
     @property
     def begun(self) -> bool:
         """Whether the request had begun a turn, or may have been carried out: nobody knows."""
-        return self.cause in UNKNOWN or "first_seq" in self.details
+        return self.cause in UNKNOWN or not {"first_seq", "goes_on"}.isdisjoint(self.details)
+
+    def add(self, text: str) -> None:
+        """Add text to the message, which is cut as a whole."""
+        self.message = _clip(f"{self.message}{text}", MAX_MESSAGE)
+        self.args = (self.message,)
 
     def forget_key(self) -> None:
         """Let the error be that of a caller who gave no idempotency key: each of its requests gets a key of its own."""

@@ -1,5 +1,6 @@
 """`wait_turn`: a caller that did not start a turn gets its end, whatever the turn waits for."""
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import apsw
@@ -8,14 +9,17 @@ import trio
 import trio.testing
 
 from tests.actors.session.faulty import config
-from tests.actors.session.inboxes import Slow
+from tests.actors.session.inboxes import CALL, Slow, rest
 from tests.support.asking import ask
 from tests.support.compacting import Model, compacting, summarise, talk
 from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
-from tests.support.models import Emit, FunctionModel, GatedModel, stuck
+from tests.support.models import Emit, FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime
+from warren.actors.calls.service import Service
 from warren.base.errors import AgentError, SessionNotFoundError, SessionNotRunningError, StoreError
+from warren.conversation.messages import ToolResultsMessage
+from warren.conversation.options import TurnMode
 from warren.models.model import ModelReply, ModelRequest
 from warren.storage.operations import Commit
 
@@ -177,3 +181,59 @@ async def test_a_runtime_that_ends(tmp_path: Path) -> None:
         await trio.testing.wait_all_tasks_blocked()
         await service.stop()
         assert (await waits.failure(AgentError)).cause == "shutting_down"
+
+
+async def call_first(request: ModelRequest, emit: Emit) -> ModelReply:
+    """Call a tool, and answer an hour later."""
+    if any(isinstance(each, ToolResultsMessage) for each in request.messages):
+        await trio.sleep(3600)
+        return await Slow().complete(request, emit)
+    return reply("", CALL)
+
+
+def opened(store: Path, faults: Faults | None = None) -> AbstractAsyncContextManager[Service]:
+    """Open a process that waits for no turn when it ends."""
+    return open_runtime(FunctionModel(call_first), store=store, faults=faults, tools=[rest], config=config(drain=0.1))
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_turn_that_is_parked(tmp_path: Path, key: str | None) -> None:
+    """Its callers hear that it goes on, and may ask again if they cannot run it twice; the next process has its end."""
+    mode: TurnMode = "busy" if key is None else "queue"
+    async with trio.open_nursery() as nursery:
+        async with opened(tmp_path) as service:
+            session_id = await new_session(service)
+            started = ask(nursery, service.start_turn, session_id, "go", mode=mode, idempotency_key=key)
+            await trio.sleep(20)
+            waits = ask(nursery, service.wait_turn, session_id)
+            await trio.sleep(1)
+        own, other = await started.failure(AgentError), await waits.failure(AgentError)
+        assert own.cause == other.cause == "shutting_down"
+        assert own.message.endswith("goes on: turn/wait has its end, and so has the same key")
+        assert (own.details["goes_on"], own.retryable, own.numbers.http) == (True, key is not None, 500)
+        assert other.message.endswith("the turn has not ended: wait again")
+        assert ("goes_on" in other.details, other.retryable, other.numbers.http) == (False, True, 503)
+        assert own.session_id == session_id
+        async with opened(tmp_path) as service:
+            ended = await service.wait_turn(session_id)
+            assert ended.text == "re: rested"
+            if key is not None:
+                assert await service.start_turn(session_id, "go", mode="queue", idempotency_key=key) == ended
+
+
+async def test_a_turn_whose_step_is_refused(tmp_path: Path) -> None:
+    """The error of the store is no end of a turn that is stored so far: its callers are told how to get that."""
+    faults = Faults()
+    async with opened(tmp_path, faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        started = ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(5)
+        waits = ask(nursery, service.wait_turn, session_id)
+        await trio.sleep(1)
+        faults.refuse, faults.refuse_kinds = FULL, (Commit,)
+        own, other = await started.failure(StoreError), await waits.failure(StoreError)
+        assert own.cause == other.cause == "disk_full"
+        assert (own.details["goes_on"], own.retryable) == (True, False)
+        assert ("goes_on" in other.details, other.retryable) == (False, True)
+        faults.refuse = None
+        assert (await service.wait_turn(session_id)).text == "re: rested"

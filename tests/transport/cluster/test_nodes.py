@@ -15,6 +15,7 @@ from tests.transport.http.tokens import SCOPES, listed
 from warren.base.errors import InvalidParamsError, PermissionDeniedError, SessionNotRunningError
 from warren.base.principals import LOCAL
 from warren.client import connect
+from warren.settings.config import Limits
 
 pytestmark = pytest.mark.time_limit(60)
 
@@ -92,6 +93,24 @@ async def test_a_turn_is_waited_for_through_any_node(tmp_path: Path) -> None:
             assert await berta.holder(session_id) == "anna"
             with pytest.raises(SessionNotRunningError):
                 await at_berta.wait_turn(session_id)
+
+
+async def test_a_wait_outlives_the_node_of_the_turn(tmp_path: Path) -> None:
+    """A node that ends parks the turn, and the node of whoever waits goes on with it: the wait gets its end."""
+    puppet, model = Puppet(), "puppet"
+    with shared_store("files", tmp_path) as store:
+        async with node(store, "berta", puppet=puppet) as berta, connect(berta.url) as at_berta:
+            async with trio.open_nursery() as nursery:
+                async with node(store, "anna", puppet=puppet, limits=Limits(drain=0.1)) as anna:
+                    session_id = (await anna.service.create_session(None, model=model)).session_id
+                    ask(nursery, anna.service.start_turn, session_id, "one")
+                    await puppet.reached(1)
+                    waits = ask(nursery, at_berta.wait_turn, session_id)
+                    await turn_awaited(anna.service, session_id)
+                await puppet.reached(2)
+                puppet.say("an answer", None)
+                assert (await waits.value()).text == "an answer"
+            assert await berta.holder(session_id) == "berta"
 
 
 async def test_a_process_alone_lists_itself(tmp_path: Path) -> None:
