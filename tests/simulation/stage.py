@@ -18,7 +18,7 @@ from trio.testing import MockClock
 from tests.simulation.checks import PASSING, Left, check
 from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
-from tests.simulation.kinds import KINDS, MAKING, call
+from tests.simulation.kinds import FAILING, KINDS, MAKING, call
 from tests.simulation.plan import Fault, Operation, Plan
 from tests.simulation.servers import name_of
 from tests.simulation.users import TENANTS, Told, User, shown, tried
@@ -129,7 +129,8 @@ class Stage:
             return
         if (told.leaving or told.disturbed) and error.cause == "cancelled":
             return
-        if error.cause not in PASSING | {"outcome_unknown"}:
+        steered = {cause for _, cause in FAILING.values()}  # a prompt that is steered has the end of the other's turn
+        if error.cause not in PASSING | steered | {"outcome_unknown"}:
             user.world.record.blame(f"nobody expected {error!r} ({error.cause}) of {user.name}")
 
     async def _follow(self, told: Told) -> None:
