@@ -144,6 +144,27 @@ async def test_a_call_that_waits_no_longer_is_not_asked_about() -> None:
     assert service.called("approve_tool") == [{"session_id": ID, "call_id": "c3", "decision": "allow", "reason": None}]
 
 
+async def test_a_call_that_is_asked_about_again_is_answered_once() -> None:
+    """The process that goes on with a turn asks anew: the earlier question gives way, and leaves the answer to it."""
+    service = FakeService(sessions=sessions_of(ID))
+    with typed() as (asker, writer, screen):
+        waiting = ApprovalQueue(service, asker, lambda _: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waiting.run)
+            for _ in range(2):
+                waiting.note(envelope(request("c1")))
+                waiting.shown(envelope(request("c1")))
+                await wait_all_tasks_blocked()
+            waiting.note(envelope(request("c2")))
+            waiting.shown(envelope(request("c2")))
+            os.write(writer, b"y\n")
+            await wait_all_tasks_blocked()
+            assert len(service.called("approve_tool")) == 1
+            waiting.asking.cancel()
+        assert screen.getvalue().count(QUESTION) == 3
+    assert service.called("approve_tool") == [{"session_id": ID, "call_id": "c1", "decision": "allow", "reason": None}]
+
+
 def test_without_a_terminal_nothing_is_allowed(cli: Cli) -> None:
     """The call is refused at once, stderr has a sentence on it, and the turn goes on; an option allows all calls."""
     model = cli.script(WHO_KNOWS, {"text": "done"})

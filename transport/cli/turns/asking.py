@@ -95,6 +95,8 @@ class ApprovalQueue:
         """Note an event as it happens, so that no question is put about a call that waits no longer."""
         match envelope.event:
             case ToolApprovalRequested(id=call):
+                if call in self._scopes:  # the process that goes on with the turn asks again
+                    self._scopes[call].cancel()
                 self._scopes[call] = trio.CancelScope()
             case ToolApprovalResolved(id=call) if call in self._scopes:
                 self._scopes[call].cancel()
