@@ -7,6 +7,7 @@ conversation, the loop leaves it alone: the machine postpones all requests that 
 """
 
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextvars import Token
 from datetime import datetime
@@ -76,6 +77,8 @@ from warren.mailbox import Mail, Mailbox, Message
 from warren.reports.tracing import context_of, here
 from warren.storage.operations import Archive, Attach, Delete, InputOutcome
 from warren.storage.refusals import retired
+
+logger: Final = logging.getLogger("warren.session")
 
 
 class Need(IntEnum):
@@ -643,15 +646,24 @@ class SessionActor:
         self._begin_turn(plan, self.conversation.known)
 
     def _go_on_with(self, kept: OpenTurn) -> None:
-        """Go on with the open turn, or end it if it is not to be gone on with."""
+        """Go on with the open turn, or end it if it is not to be gone on with.
+
+        A turn that the settings do not let begin stays open: a slip in those of a new release would end all turns.
+        """
         caller = context_of(kept.traceparent)
         message = StartTurn("", kept.options, payer=kept.payer, key=kept.key, hops=kept.hops, caller=caller)
         record = self.conversation.known.before_turn(kept)
         try:
             self._check_goes_on(kept.deaths)
-            plan = self._planner.plan(message, record)
         except WarrenError as exc:
             self._send(partial(self._end_open_turn, exc))
+            return
+        try:
+            plan = self._planner.plan(message, record)
+        except WarrenError as exc:
+            logger.warning("session %s: its open turn cannot go on: %s", self.session_id, exc.message)
+            self._put_back(exc)
+            self._refuse_turn(exc)
             return
         self.shared.counters.resumed += 1
         self._begin_turn(plan, record, kept.changed(resumed=kept.resumed + 1, parked=False))

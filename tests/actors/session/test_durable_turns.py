@@ -18,7 +18,14 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import AgentError, SessionBusyError, SessionNotRunningError, StoreError, WarrenError
+from warren.base.errors import (
+    AgentError,
+    InvalidParamsError,
+    SessionBusyError,
+    SessionNotRunningError,
+    StoreError,
+    WarrenError,
+)
 from warren.conversation.budget import Budget
 from warren.conversation.events import TurnResumed
 from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
@@ -392,6 +399,21 @@ async def test_a_turn_goes_on_with_another_model_and_other_tools(tmp_path: Path)
     async with open_runtime(says(["another one"]), store=tmp_path) as service:
         assert (await service.wait_turn(session_id)).text == "another one"
         assert (await results(service, session_id))[0].startswith("not known")
+
+
+async def test_a_slip_in_the_settings_ends_no_turn(tmp_path: Path) -> None:
+    """A process that does not know the model of an open turn says so, and the next one that knows it goes on."""
+    bench = Bench(hangs_at=2)
+    session_id = await stop_within(bench, tmp_path, key="k")
+    async with open_runtime(store=tmp_path) as service:
+        with pytest.raises(InvalidParamsError) as caught:
+            await service.start_turn(session_id, "go", mode="queue", idempotency_key="k")
+        assert caught.value.retryable
+        await trio.sleep(3600)
+        assert "run_failed" not in names(await replay(service, session_id))
+    async with bench.open(tmp_path) as service:
+        assert (await service.start_turn(session_id, "go", mode="queue", idempotency_key="k")).text == "done"
+    assert len(bench.runs) == 1
 
 
 async def test_steering_enters_a_turn_that_goes_on(tmp_path: Path) -> None:
