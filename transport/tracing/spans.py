@@ -167,6 +167,7 @@ class _Spans:
             case events.BudgetWarning(budget_type=budget, percent=percent):
                 own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
             case events.TurnResumed(resumed=resumed):
+                own.attributes[names.RESUMED] = resumed
                 own.events.append(("turn_resumed", at, {names.RESUMED: resumed}))
             case events.Retrying(attempt=attempt):
                 call.events.append(("retry", at, {names.ATTEMPT: attempt}))

@@ -262,7 +262,7 @@ class WarrenError(Exception):
     def add(self, text: str) -> None:
         """Add text to the message, which is cut as a whole."""
         self.message = _clip(f"{self.message}{text}", MAX_MESSAGE)
-        self.args = (self.message,)
+        super().__init__(self.message)  # which `str` shows
 
     def forget_key(self) -> None:
         """Let the error be that of a caller who gave no idempotency key: each of its requests gets a key of its own."""

@@ -1,6 +1,7 @@
 """The traces of turns: their spans as a receiver gets them, and their places from surface to surface."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -10,8 +11,10 @@ import trio
 from mcp_types import RequestParamsMeta
 from opentelemetry.sdk.trace import TracerProvider
 
+from tests.support.asking import ask
 from tests.support.envelopes import LATER, resumed_turn
-from tests.support.models import reply, says
+from tests.support.models import Emit, FunctionModel, reply, says
+from tests.support.waiting import until
 from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import connected, serve
 from tests.transport.clients import connect
@@ -21,14 +24,14 @@ from tests.transport.providers.byte_server import END, HEAD, Request, chunk, eve
 from tests.transport.providers.byte_server import serve as serve_model
 from tests.transport.rest.clients import port_of, rest
 from tests.transport.tracing.receiver import Receiver, Span, receiving
-from warren.base.errors import ProviderError, WarrenError
+from warren.base.errors import ProviderError, SessionNotRunningError, WarrenError
 from warren.calls.facade import RuntimeService
 from warren.conversation.events import RunStarted, TurnStarted
 from warren.conversation.messages import ToolUseBlock
-from warren.models.model import Provider
+from warren.models.model import ModelReply, ModelRequest, Provider
 from warren.models.tools import tool
 from warren.reports.tracing import TraceContext, TracedTurn, Tracer, context_of, here
-from warren.settings.config import Config, ModelServer, RetryPolicy, StoreConfig, TraceConfig
+from warren.settings.config import Config, Limits, ModelServer, RetryPolicy, StoreConfig, TraceConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.tracing import conventions
 from warren.transport.tracing.spans import spans_of
@@ -459,3 +462,36 @@ def test_bad_settings(cli: Cli) -> None:
         ended = cli.run("run", "hello", "--ephemeral", env={f"WARREN_TRACES_{name}": text})
         assert ended.code == 2
         assert name.lower() in ended.err.lower()
+
+
+async def test_all_lives_of_a_turn_are_in_one_trace(tmp_path: Path) -> None:
+    """A turn that a stop has parked goes on in the trace of its caller, as a child of its first part."""
+    tracer = Noting()
+    calls, hangs = [reply("", ToolUseBlock("c1", "fish", {"bait": "worm"})), reply("done")], True
+
+    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        if hangs and len(calls) == 1:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        return calls.pop(0)
+
+    config = Config(model="test", store=StoreConfig(tmp_path), limits=Limits(drain=0.1))
+    models = {"test": FunctionModel(answer)}
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor(config, providers=models, tools=[fish], tracer=tracer, environ={}) as service:
+            session_id = (await service.create_session(None)).session_id
+            here.set(context_of(CALLER))
+            ask(nursery, service.start_turn, session_id, "go")
+            await until(lambda: len(calls) == 1)
+            await trio.sleep(0.2)
+        hangs = False
+        here.set(None)
+        async with open_supervisor(config, providers=models, tools=[fish], tracer=tracer, environ={}) as service:
+            with suppress(SessionNotRunningError):  # it may have ended
+                assert (await service.wait_turn(session_id)).text == "done"
+            await until(lambda: len(tracer.turns) == 2)
+    first, last = tracer.turns
+    assert tracer.parents == [PARENT, (PARENT[0], first.place.span_id)]
+    assert (first.number, last.number) == (1, 1)
+    spans = [spans_of(each)[0].attributes.get("warren.resumed") for each in tracer.turns]
+    assert spans == [None, 1]
