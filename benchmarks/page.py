@@ -24,6 +24,7 @@ SCRIPTS: Final = (
     "mailbox_ask",
     "memory_turn",
     "durable_turn",
+    "durable_steps",
     "postgres_turn",
     "postgres_memory",
     "postgres_vectors",
