@@ -9,7 +9,7 @@ import attrs
 from tests.simulation.record import Record, results_in
 from tests.simulation.servers import name_of
 from tests.simulation.users import Prompt, Told
-from warren.conversation.messages import AssistantMessage, ContextMessage, Message, UserMessage
+from warren.conversation.messages import AssistantMessage, ContextMessage, Message, ToolResultsMessage, UserMessage
 from warren.conversation.views import HistoryPage
 
 PASSING: Final = frozenset(
@@ -27,12 +27,14 @@ class Left:
         record: what the servers and the stores have seen.
         pages: the history of each session and of each fork; None for those that nobody finds any more.
         events: the first and the last number of each event of a session that is stored, in order.
+        remains: rows of the store that should have gone.
     """
 
     told: Sequence[Told]
     record: Record
     pages: Mapping[str, HistoryPage | None]
     events: Mapping[str, Sequence[tuple[int, int]]]
+    remains: Sequence[str]
 
     def messages(self, session_id: str) -> Sequence[Message]:
         """Return the messages of a session; none for one that nobody finds any more."""
@@ -162,6 +164,65 @@ def forks_are_beginnings(left: Left) -> Iterator[str]:
                 yield f"a fork of session {told.place} is not its beginning"
 
 
+def forks_are_whole(left: Left) -> Iterator[str]:
+    """A fork ends with a turn that had ended, and with nothing of one that was open."""
+    for told in left.sessions:
+        ends = left.record.ends.get(told.session_id, {0})
+        for fork in told.whole if told.session_id not in left.record.unsure else ():
+            messages = left.messages(fork)
+            last = max((each for each in ends if each <= len(messages)), default=0)
+            if not all(_comes_before(each) for each in messages[last:]):
+                yield f"a fork of session {told.place} has the beginning of a turn"
+
+
+def _comes_before(message: Message) -> bool:
+    """Return whether a message may be of an input that came before the prompt of its turn."""
+    return isinstance(message, ContextMessage) or (isinstance(message, UserMessage) and message.steered)
+
+
+def calls_have_results(left: Left) -> Iterator[str]:
+    """Each call in a history has its result, behind the answer that made it."""
+    for session_id, page in left.pages.items():
+        messages = [] if page is None else [each.message for each in page.messages]
+        for message, following in pairwise([*messages, None]):
+            calls = [each.id for each in message.tool_calls] if isinstance(message, AssistantMessage) else []
+            found = list(results_in(following)) if isinstance(following, ToolResultsMessage) else []
+            if calls != found:
+                yield f"session {session_id} has the calls {calls}, and the results {found}"
+
+
+def results_stay(left: Left) -> Iterator[str]:
+    """A result that was stored on its own is the one that the history has."""
+    for session_id in left.pages:
+        for message in left.messages(session_id):
+            for each in message.results if isinstance(message, ToolResultsMessage) else ():
+                stored = left.record.results.get((session_id, each.tool_use_id), each.content)
+                if stored != each.content:
+                    yield f"{each.tool_use_id} had the result {stored!r}, and has {each.content!r} now"
+
+
+def withdrawn_stay_away(left: Left) -> Iterator[str]:
+    """An input that was taken back enters no turn."""
+    for told in left.sessions:
+        messages = left.messages(told.session_id)
+        names = {name_of(each.content) for each in messages if isinstance(each, UserMessage | ContextMessage)}
+        for name in names.intersection(told.withdrawn) - {None}:
+            yield f"{name} was taken back, and is in its session"
+
+
+def nobody_allowed(left: Left) -> Iterator[str]:
+    """A call that waits for approval runs if somebody allows it."""
+    for told in left.told:
+        for run in left.record.runs:
+            if run.call_id.partition("-")[0] in told.forbidden:
+                yield f"{run.call_id} ran, and nobody has allowed it"
+
+
+def nothing_stays(left: Left) -> Iterator[str]:
+    """What has ended leaves nothing in the store that would be taken up again."""
+    yield from left.remains
+
+
 def ends_stay(left: Left) -> Iterator[str]:
     """A session that was deleted is not found, and one that was archived can be read."""
     for told in left.told:
@@ -180,6 +241,12 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     events_once,
     numbers_rise,
     forks_are_beginnings,
+    forks_are_whole,
+    calls_have_results,
+    results_stay,
+    withdrawn_stay_away,
+    nobody_allowed,
+    nothing_stays,
     ends_stay,
 )
 

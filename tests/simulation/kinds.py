@@ -182,6 +182,8 @@ async def turn(user: User, wanted: Turn) -> None:
     options = {"session_id": user.session_id, "prompt": user.text(wanted.script), "mode": wanted.mode} | dict(
         wanted.options
     )
+    if "approvals" in wanted.options and wanted.decision != "allow":
+        user.told.forbidden.append(user.name)
     key = f"k{user.number}"
     act: Act[TurnResult] = call("start_turn", idempotency_key=key if wanted.keyed else None, **options)
     async with trio.open_nursery() as helpers:
@@ -306,6 +308,7 @@ async def withdraw(user: User) -> None:
     found = await user.read(call("inputs", session_id=user.session_id))
     user.told.disturbed = True
     await user.once(call("withdraw", session_id=user.session_id, input_id=found[-1].input_id if found else "none"))
+    user.told.withdrawn.append(name_of(found[-1].text))
 
 
 # -- peers
@@ -450,6 +453,8 @@ async def fork(user: User, at: int | None = None) -> None:
     """Fork the session."""
     view = await user.once(call("fork", session_id=user.session_id, at=at))
     user.told.forks.append(view.state.session_id)
+    if at is None:
+        user.told.whole.append(view.state.session_id)
     user.world.record.tenants[view.state.session_id] = user.told.tenant
 
 

@@ -10,6 +10,7 @@ import trio
 from warren.base.errors import WarrenError
 from warren.conversation import codec
 from warren.conversation.messages import Message, ToolResultsMessage
+from warren.conversation.open_turn import OpenTurn
 from warren.models.tools import ToolCall
 from warren.storage.operations import Commit, Operation
 
@@ -45,21 +46,28 @@ class Record:
         diary: what happened, for people. It is the same for each run of a plan.
         runs: the runs of tools.
         kept: the sessions and ids of the calls whose results are stored.
+        results: the results of calls that were stored before their turn went on, by session and id.
         writers: the process that writes a session under an epoch.
         compacted: the sessions whose models may have forgotten results.
         tenants: the tenant of each session.
         answers: how often the model was asked at each place of a script.
+        ends: the numbers of messages that each session had between turns.
+        unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
     """
 
     wrong: list[str] = attrs.field(factory=list)
     diary: list[str] = attrs.field(factory=list)
     runs: list[Run] = attrs.field(factory=list)
     kept: set[tuple[str, str]] = attrs.field(factory=set)
+    results: dict[tuple[str, str], str] = attrs.field(factory=dict)
     writers: dict[tuple[str, int], str] = attrs.field(factory=dict)
     compacted: set[str] = attrs.field(factory=set)
     tenants: dict[str, str] = attrs.field(factory=dict)
     answers: Counter[tuple[str | None, int]] = attrs.field(factory=Counter)
+    ends: dict[str, set[int]] = attrs.field(factory=dict)
+    unsure: set[str] = attrs.field(factory=set)
     _newest: dict[str, int] = attrs.field(factory=dict)
+    _turns: dict[str, tuple[str, OpenTurn]] = attrs.field(factory=dict)
 
     def note(self, text: str) -> None:
         """Add a line to the diary."""
@@ -69,12 +77,21 @@ class Record:
         """Note what should not be."""
         self.wrong.append(f"{trio.current_time():.3f} {problem}")
 
-    def run(self, call: ToolCall, node: str) -> None:
-        """Note that a tool begins: no call whose result is stored runs again."""
+    def run(self, call: ToolCall, node: str, *, may_repeat: bool) -> None:
+        """Note that a tool begins.
+
+        No call runs again whose result is stored, and none at all if its tool may not repeat it: else under its key.
+        """
         session_id, call_id = call.session_id, call.call_id
         kept = (session_id, call_id) in self.kept or (
             session_id not in self.compacted and (session_id, call_id.partition(AGAIN)[0]) in self.kept
         )
+        for each in self.runs:
+            if (each.session_id, each.call_id) == (session_id, call_id):
+                if not may_repeat:
+                    self.blame(f"{node} ran {call_id} a second time")
+                if each.key != call.key:
+                    self.blame(f"{node} ran {call_id} under another key than before")
         self.runs.append(Run(session_id, call_id, call.key, node, kept))
         self.note(f"{node} runs {call.name} for {call_id}")
         if kept:
@@ -100,11 +117,30 @@ class Record:
         if epoch < self._newest.setdefault(session_id, epoch):
             self.blame(f"{node} wrote a session under the epoch {epoch}, after {self._newest[session_id]}")
         self._newest[session_id] = max(epoch, self._newest[session_id])
+        self._count_deaths(node, commit)
+        if commit.record.turn is None and not commit.record.turn_open:
+            self.ends.setdefault(session_id, set()).add(commit.record.message_count)
         if commit.compaction is not None:
             self.compacted.add(session_id)
         self.kept.update((session_id, each.call_id) for each in commit.calls if each.result is not None)
+        for each in commit.calls:
+            if each.result is not None:
+                self.results[session_id, each.call_id] = each.result.content
         for row in commit.messages:
             self.kept.update((session_id, call_id) for call_id in results_in(codec.decode_message(row.body)))
+
+    def _count_deaths(self, node: str, commit: Commit) -> None:
+        """Note how often processes have ended during a turn: each process that goes on with it counts that."""
+        session_id, turn = commit.session_id, commit.record.turn
+        before = self._turns.pop(session_id, None)
+        if turn is None:
+            return
+        self._turns[session_id] = node, turn
+        if before is None or session_id in self.unsure:
+            return
+        earlier, kept = before
+        if kept.began == turn.began and not kept.parked and earlier != node and turn.deaths <= kept.deaths:
+            self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
 
 
 def results_in(message: Message) -> Sequence[str]:

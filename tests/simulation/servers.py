@@ -89,7 +89,7 @@ def _text(message: Message) -> str:
 
 async def _use(node: "Node", *, least: float = 0.0) -> str:
     call = current_call()
-    node.world.record.run(call, node.name)
+    node.world.record.run(call, node.name, may_repeat=call.name in REPEATED)
     await trio.sleep(least + node.world.chance.choice((0.0, 0.0, 0.05, 0.2)))
     return f"{call.name} done"
 
@@ -121,6 +121,7 @@ async def fall(*, node: Any) -> str:
 
 
 RESTARTS: Final[Mapping[Any, Restart]] = {look: "replay", pay: "report", order: "ask", dig: "report", fall: "replay"}
+REPEATED: Final = {each.__name__ for each, restart in RESTARTS.items() if restart == "replay"}
 TOOLS: Final = [(tool(restart=restart)(partial(each, node=None)), each) for each, restart in RESTARTS.items()]
 
 

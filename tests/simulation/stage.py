@@ -43,6 +43,16 @@ STRANGERS: Final = 2
 FOLLOWED: Final = 2
 """Sessions that are followed from the beginning to the end."""
 
+REMAINS: Final = {
+    "a call has a state, and its turn has ended": """
+        SELECT DISTINCT session_id FROM calls JOIN sessions ON sessions.key = session WHERE turn IS NULL
+    """,
+    "an input is there, and its session is not": """
+        SELECT DISTINCT session_id FROM inbox JOIN sessions ON sessions.key = session WHERE state <> 0
+    """,
+}
+"""What should not be in the store once all sessions rest."""
+
 
 @attrs.define(eq=False)
 class Stage:
@@ -217,7 +227,7 @@ class Stage:
             for key, act in told.asked.items():
                 if not told.over:
                     await tried(user.keyed(key, act))
-        return Left(self.told, self.world.record, pages, self._events())
+        return Left(self.told, self.world.record, pages, self._events(), self._remains())
 
     async def _history(self, user: User, session_id: str) -> HistoryPage | None:
         try:
@@ -234,6 +244,11 @@ class Stage:
         for session_id, first, last in rows:
             found.setdefault(session_id, []).append((first, last))
         return found
+
+    def _remains(self) -> Sequence[str]:
+        """Return a line for each row that is left of what has ended."""
+        with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
+            return [f"{what}: session {session}" for what, sql in REMAINS.items() for (session,) in db.execute(sql)]
 
 
 async def _run(plan: Plan, folder: Path) -> Stage:

@@ -74,6 +74,9 @@ class Told:
         queues: for each look at its inbox, the names of the prompts that waited, in their order.
         seen: for each look at its history, the moment of the request and the names of the prompts.
         forks: the ids of its forks.
+        whole: the ids of those that have all turns that had ended.
+        withdrawn: the names of the inputs that were taken back.
+        forbidden: the names of the prompts whose calls nobody allows.
         disturbed: whether somebody has asked for the end of a turn, or taken a prompt back.
         leaving: whether somebody has asked for its end.
         over: "archived" or "deleted", once that is certain.
@@ -94,6 +97,9 @@ class Told:
     queues: list[list[str]] = attrs.field(factory=list)
     seen: list[tuple[float, frozenset[str]]] = attrs.field(factory=list)
     forks: list[str] = attrs.field(factory=list)
+    whole: list[str] = attrs.field(factory=list)
+    withdrawn: list[str | None] = attrs.field(factory=list)
+    forbidden: list[str] = attrs.field(factory=list)
     disturbed: bool = False
     leaving: bool = False
     over: str = ""

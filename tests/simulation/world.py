@@ -317,6 +317,7 @@ class Node:
         before = self.world.log.read_bytes() if operations and self.power_fails else None
         result = function()
         if before is not None:
+            self.world.record.unsure.update(each.session_id for each in operations)
             self.world.cut_power(before)
         elif operations:
             assert isinstance(result, list)
