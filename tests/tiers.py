@@ -50,6 +50,7 @@ PLACES: Final = (
     "promises/test_fork.py",
     "promises/test_gateway_kills.py",
     "promises/test_inbox_kills.py",
+    "promises/test_many_parked.py",
     "promises/test_projection_kills.py",
     "promises/test_real_time.py",
     "promises/test_resumed_streams.py",
