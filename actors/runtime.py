@@ -66,6 +66,7 @@ async def open_runtime(
     fetch_file: attaching.FetchFile | None = None,
     notes: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
+    takes_up: bool = True,
 ) -> AsyncIterator[Runtime]:
     """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
 
@@ -83,6 +84,7 @@ async def open_runtime(
         fetch_file: see `Shared`.
         notes: see `Shared`.
         tracer: see `Shared`.
+        takes_up: whether the work that other processes have left in the store goes on here.
 
     Raises:
         FieldValueError: if the config names a node, and there is no store.
@@ -120,7 +122,7 @@ async def open_runtime(
         by_name = {tool.spec.name: tool for tool in tools}
         runtime = (config, providers, by_name, storage, auditor, memory, threads, servers, fetch_file)
         shared = Shared(*runtime, notes or {}, tracer=tracer)
-        yield await stack.enter_async_context(_sessions(shared, projector))
+        yield await stack.enter_async_context(_sessions(shared, projector, takes_up=takes_up))
 
 
 def _in_memory(config: Config) -> Storage:
@@ -139,7 +141,7 @@ def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActo
 
 
 @asynccontextmanager
-async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Runtime]:
+async def _sessions(shared: Shared, projector: ProjectorActor | None, *, takes_up: bool) -> AsyncIterator[Runtime]:
     async with supervised_nursery() as nursery:
         supervisor, loop = Supervisor(shared, nursery), LoopLag()
         node = shared.storage.node
@@ -153,7 +155,8 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
             nursery.start_soon(shared.limiter.follow_tokens, supervisor.waiting_tenants, supervisor.look_again)
         nursery.start_soon(supervisor.evict_loop)
         nursery.start_soon(watcher.watch_loop)
-        nursery.start_soon(watcher.recover_loop)
+        if takes_up:
+            nursery.start_soon(watcher.recover_loop)
         nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
         history = LoadHistory(supervisor, loop)

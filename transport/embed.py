@@ -85,10 +85,12 @@ async def open_host(
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
+    takes_up: bool = True,
 ) -> AsyncIterator[Hosted]:
     """Run Warren as `open_supervisor` does, for hosts that give single sessions MCP servers of their own.
 
-    The servers end after the sessions. Commands of the shell get their variables from `environ`.
+    The servers end after the sessions. Commands of the shell get their variables from `environ`. With `takes_up` off,
+    the work that other processes have left in the store stays there.
     """
     config, given = config or Config(), tuple(tools)
     store = config.store
@@ -122,6 +124,7 @@ async def open_host(
                 fetch_file=own.fetch_file,
                 notes=own.notes_beside(given),
                 tracer=tracer,
+                takes_up=takes_up,
             )
         )
         service = runtime.service if config.node is None else await _clustered(runtime, stack)

@@ -86,7 +86,7 @@ async def _entries(
 @asynccontextmanager
 async def _opened(options: Options) -> AsyncIterator[Read]:
     if options.server is not None:
-        async with open_service(options) as service:
+        async with open_service(options, takes_up=False) as service:
             yield service.perform
         return
     async with open_store(existing_store_of(options)) as store:

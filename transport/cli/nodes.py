@@ -45,7 +45,7 @@ def list_nodes(options: Options) -> None:
 
     async def work() -> Sequence[Node]:
         if options.server is not None:
-            async with open_service(options) as service:
+            async with open_service(options, takes_up=False) as service:
                 return await service.nodes()
         async with open_store(existing_store_of(options)) as store:
             return await store.read(LivingNodes())
@@ -79,7 +79,7 @@ def drain(name: str, options: Options) -> None:
 
     async def work() -> str | None:
         if options.server is not None:
-            async with open_service(options) as service:
+            async with open_service(options, takes_up=False) as service:
                 await service.drain_node(name)
             return None
         async with open_store(existing_store_of(options)) as store:

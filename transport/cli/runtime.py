@@ -40,12 +40,15 @@ def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: in
         few.finish()
 
 
-def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[SessionService]:
+def open_service(
+    options: Options, *, stored: bool = False, takes_up: bool = True
+) -> AbstractAsyncContextManager[SessionService]:
     """Open the service of a command: a runtime in this process, or the gateway that the options name.
 
     Args:
         options: the options.
         stored: whether a runtime needs a store that exists already.
+        takes_up: whether a runtime goes on with the turns that other processes have left: not for a command that looks.
 
     Raises:
         PersistenceDisabledError: if a store is needed and the options have none.
@@ -60,14 +63,16 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
 
         return open_server(options.server, options.tenant)
     config = config_of(options, existing_store_of(options) if stored else store_of(options))
-    return _open_for(config, options.user)
+    return _open_for(config, options.user, takes_up=takes_up)
 
 
-def at_session(options: Options, name: str, work: Callable[[SessionService, str], Awaitable[T]]) -> T:
+def at_session(
+    options: Options, name: str, work: Callable[[SessionService, str], Awaitable[T]], *, takes_up: bool = False
+) -> T:
     """Run work on a stored session, which the user names as `ids.resolve` takes it. Raises as `open_service`."""
 
     async def run() -> T:
-        async with open_service(options, stored=True) as service:
+        async with open_service(options, stored=True, takes_up=takes_up) as service:
             return await work(service, await resolve(service, name))
 
     return execute(run, options)
@@ -84,9 +89,9 @@ async def open_store(config: StoreConfig | PostgresConfig) -> "AsyncIterator[Sto
 
 
 @asynccontextmanager
-async def _open_for(config: Config, user: Principal) -> AsyncIterator[SessionService]:
-    async with open_runtime(config) as service:
-        yield service.as_(user)
+async def _open_for(config: Config, user: Principal, *, takes_up: bool) -> AsyncIterator[SessionService]:
+    async with open_hosted(config, takes_up=takes_up) as hosted:
+        yield hosted.service.as_(user)
 
 
 @asynccontextmanager
@@ -97,14 +102,17 @@ async def open_runtime(config: Config) -> AsyncIterator[RuntimeService]:
 
 
 @asynccontextmanager
-async def open_hosted(config: Config) -> "AsyncIterator[Hosted]":
-    """Open a runtime with the embedder of its memory, for hosts that give single sessions MCP servers."""
+async def open_hosted(config: Config, *, takes_up: bool = True) -> "AsyncIterator[Hosted]":
+    """Open a runtime with the embedder of its memory, for hosts that give single sessions MCP servers.
+
+    With `takes_up` off it leaves the turns alone that other processes have left.
+    """
     from warren.transport.embed import open_host  # noqa: PLC0415 - neither help nor a client of a server has a runtime
 
     name = None if config.memory is None else config.memory.embedder
     async with (
         open_embedder(name, os.environ, memory=config.memory) as embedder,
-        open_host(config, embedder=embedder) as hosted,
+        open_host(config, embedder=embedder, takes_up=takes_up) as hosted,
     ):
         yield hosted
 

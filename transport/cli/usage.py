@@ -43,7 +43,7 @@ def usage(options: Options) -> None:
     wanted = made(UsageRequest, **{name: params[name] for name in attrs.fields_dict(UsageRequest)})
 
     async def of_server() -> UsageReport:
-        async with open_service(options) as service:
+        async with open_service(options, takes_up=False) as service:
             return await service.perform(wanted)
 
     report = execute(of_server, options) if options.server is not None else _of_store(options, wanted)

@@ -157,7 +157,7 @@ def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: b
         )
 
     async def work() -> int:
-        async with open_service(options) as service:
+        async with open_service(options, takes_up=False) as service:
             return await service.perform(attrs.evolve(wanted, session_id=await _session(service, session)))
 
     forgotten = execute(work, options)
@@ -291,7 +291,7 @@ def _searching(options: Options, name: str | None) -> AbstractAsyncContextManage
 
 @asynccontextmanager
 async def _at_server(options: Options, name: str | None) -> AsyncIterator[tuple[Find, str | None]]:
-    async with open_service(options) as service:
+    async with open_service(options, takes_up=False) as service:
 
         async def find(query: str, limit: int, within: str | None) -> Sequence[MemoryHit]:
             scope: Scope = "project" if within is None else "session"
@@ -304,7 +304,7 @@ async def _at_server(options: Options, name: str | None) -> AsyncIterator[tuple[
 async def _in_store(options: Options, config: MemoryConfig, name: str | None) -> AsyncIterator[tuple[Find, str | None]]:
     session = name
     if name is not None and (name.strip().lower() == LAST or has_place(options)):
-        async with open_service(options, stored=True) as service:
+        async with open_service(options, stored=True, takes_up=False) as service:
             session = await _session(service, name)
     async with open_memory(config) as store:
         tenant = options.user.tenant

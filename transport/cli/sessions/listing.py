@@ -93,7 +93,7 @@ def _of_service(options: Options, wanted: ListRequest) -> SessionPage:
     from warren.transport.cli.runtime import execute, open_service  # noqa: PLC0415 - a file is read without it
 
     async def work() -> SessionPage:
-        async with open_service(options, stored=True) as service:
+        async with open_service(options, stored=True, takes_up=False) as service:
             return await service.perform(wanted)
 
     return execute(work, options)

@@ -96,7 +96,7 @@ def resume(session: str, prompt: str | None, options: Options) -> int:
         begin = taking.next_turn(service, options, session_id, text)
         return await _only_turn(service, begin, taking.screen_of(options, service), options)
 
-    return at_session(options, session, work)
+    return at_session(options, session, work, takes_up=True)
 
 
 @command("warren wait last", "warren wait 4f9c --server ws://127.0.0.1:8420 --output json", note=ID_HELP)
@@ -123,7 +123,7 @@ def wait(session: str, options: Options) -> int:
         screen.finish(result)
         return _exit_code(result)
 
-    return at_session(options, session, work)
+    return at_session(options, session, work, takes_up=True)
 
 
 @command("warren compact last", "warren compact last --instructions 'Keep the names of files.'", note=ID_HELP)
