@@ -50,7 +50,7 @@ async def open_supervisor(
     environ: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
 ) -> AsyncIterator[RuntimeService]:
-    """Run Warren inside the calling trio program for a body. On leaving, running turns are interrupted and stored.
+    """Run Warren inside the calling trio program for a body. On leaving, running turns are parked or interrupted.
 
     An exception of the body is raised as it is, never in an exception group.
 

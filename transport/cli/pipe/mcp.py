@@ -14,8 +14,8 @@ def mcp(options: Options) -> None:
     """Offer sessions as tools to a program that speaks the Model Context Protocol.
 
     It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
-    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: running turns are interrupted and stored; a
-    second signal exits at once.
+    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: running turns are parked for the next
+    start, or interrupted and stored if they cannot be; a second signal exits at once.
     """
     if problem := missing("mcp", "warren mcp needs"):
         raise click.ClickException(problem)

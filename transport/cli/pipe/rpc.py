@@ -198,7 +198,7 @@ def rpc(
     """Serve sessions to the program that starts this one.
 
     It speaks JSON-RPC over stdin and stdout, one message a line. The end of stdin, SIGTERM and Ctrl-C end it in order:
-    running turns are interrupted and stored; a second signal exits at once.
+    running turns are parked, or interrupted and stored if they cannot be; a second signal exits at once.
 
     With --contract it stands in for rkat-rpc, whose options it accepts: point Meerkat's clients at a script with `exec
     warren rpc --contract 0.9 "$@"` in it.

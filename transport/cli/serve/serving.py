@@ -69,8 +69,8 @@ def serve(
 
     The first line on stdout is `listening on http://HOST:PORT`, or `listening on unix:PATH`, when it accepts
     connections. systemd is told so, and may have bound the sockets itself. SIGTERM and Ctrl-C end it in order, within
-    --drain: after SIGTERM running turns may finish first, then the others are interrupted, and all are stored. A second
-    signal exits at once.
+    --drain: after SIGTERM running turns may finish first; the others are parked for the next server, or interrupted and
+    stored if they cannot be. A second signal exits at once.
     """
     params = click.get_current_context().params
     chosen = {"origins": origin, **{name: params[name] for name in OF_THE_GATEWAY}}
