@@ -20,7 +20,7 @@ from warren.transport.rest.routes import ROUTES
 from warren.transport.rest.routes import SESSION as AT
 
 BATCH: Final = 50
-OPENED: Final = re.compile(rb"^mcp-session-id: *([0-9a-f]{32})\r$", re.MULTILINE | re.IGNORECASE)
+OPENED: Final = re.compile(rb"^mcp-session-id: *(\S+)\r$", re.MULTILINE | re.IGNORECASE)
 AT_ONCE: Final = 4
 JSON: Final = "Content-Type: application/json\r\n"
 MCP_HEADERS: Final = JSON + "Accept: application/json, text/event-stream\r\n"
