@@ -128,7 +128,12 @@ class Inbox:
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
         if there is None and number not in self._ended and number > self._loaded_to:
+            late = number < next(
+                reversed(self.waiting), 0
+            )  # a later one of the same group of the store was told before
             there = self.waiting[number] = WaitingInput(message.numbered)
+            if late:
+                self.waiting = dict(sorted(self.waiting.items()))
         if there is not None:  # if it came from the store, it has no tools
             there.tools = there.tools or message.tools
         return there

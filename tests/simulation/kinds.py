@@ -21,6 +21,8 @@ from warren.conversation.peers import Peer
 from warren.conversation.views import SessionView, TurnResult
 
 Carry = Callable[[User], Awaitable[None]]
+BEHIND: Final = 10_000
+"""The number of an operation that comes from another one is larger by this."""
 ASK: Final = Gates(callback="ask")
 PICTURE: Final = b"\x89PNG\r\n\x1a\n" + bytes(24)
 
@@ -119,6 +121,7 @@ class Turn:
         decision: the answer to the call that waits for approval; None for none.
         patience: seconds after which the user gives up, and asks again; None for a patient one.
         askers: users that send it at the same time.
+        behind: prompts that are sent behind it, so that several wait.
     """
 
     script: str = ""
@@ -128,6 +131,7 @@ class Turn:
     decision: str | None = None
     patience: float | None = None
     askers: int = 1
+    behind: int = 0
 
 
 TURNS: Final[Mapping[str, Turn]] = {
@@ -139,7 +143,7 @@ TURNS: Final[Mapping[str, Turn]] = {
     "queue with a tool": Turn("pay", keyed=False),
     "steer": Turn(mode="steer", keyed=False),
     "steer with a tool": Turn("look", "steer", keyed=False),
-    "queue under a key": Turn(),
+    "queue under a key": Turn("dig", behind=3),
     "steer under a key": Turn(mode="steer"),
     "steer under a key with a tool": Turn("pay", "steer"),
     "under a key with two askers": Turn("pay", askers=2),
@@ -189,6 +193,8 @@ async def turn(user: User, wanted: Turn) -> None:
     async with trio.open_nursery() as helpers:
         if wanted.decision is not None:
             helpers.start_soon(decide, user, wanted.decision, prompt)
+        if wanted.behind:
+            helpers.start_soon(line_up, user, wanted.behind)
         for _ in range(1, wanted.askers):
             helpers.start_soon(tried, user.keyed(key, act))
         if wanted.patience is not None:
@@ -198,6 +204,17 @@ async def turn(user: User, wanted: Turn) -> None:
         prompt.end(outcome)
     if not isinstance(outcome, TurnResult):
         raise outcome
+
+
+async def line_up(user: User, prompts: int) -> None:
+    """Send some more prompts one after the other, without waiting for their ends, and look at the inbox then."""
+    async with trio.open_nursery() as askers:
+        for place in range(1, prompts + 1):
+            await trio.sleep(0.05)
+            asker = attrs.evolve(user, number=BEHIND * place + user.number)
+            askers.start_soon(tried, turn(asker, Turn()))
+        await trio.sleep(0.1)
+        await tried(inputs(user))
 
 
 async def decide(user: User, decision: str, prompt: Prompt) -> None:

@@ -15,6 +15,7 @@ from tests.support.asking import ask
 from tests.support.models import reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay
 from warren.actors.protocol import Arrived
+from warren.actors.session.inbox import Inbox
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -26,14 +27,27 @@ from warren.base.errors import (
 from warren.calls.facade import SessionService
 from warren.conversation.budget import Budget
 from warren.conversation.events import InputTaken, RunStarted
-from warren.conversation.inputs import Input
+from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.views import TurnResult
+from warren.mailbox import Mail
 from warren.settings.config import Config, Limits
 from warren.storage.operations import Enqueue
 
 pytestmark = pytest.mark.virtual_time
 DATA = {"type": "string"}
+
+
+async def test_inputs_wait_in_the_order_of_the_store() -> None:
+    """Inputs of one group of the store are told in any order: the numbers of the store decide."""
+    inbox = Inbox("s")
+    for number in (2, 1):
+        told = Arrived(Numbered(number, Input(f"i{number}", "queue", f"{number}", datetime.now(UTC))))
+        inbox.arrive(Mail(told), told)
+    assert [each.text for each in inbox.shown()] == ["1", "2"]
+    first = inbox.first()
+    assert first is not None
+    assert first.numbered.number == 1
 
 
 async def prompts(service: SessionService, session_id: str) -> list[str]:
