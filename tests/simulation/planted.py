@@ -106,6 +106,27 @@ PLANTED: Final[Sequence[Planted]] = (
         "do not come to rest",
     ),
     Planted(
+        "results of calls that were left are not taken",
+        "actors/turn/toolbox.py",
+        """        if left.result is not None:
+            self.results[call.id] = left.result
+            return
+        if tool""",
+        """        if tool""",
+        "A result that is stored is never forgotten.",
+        "results_stay",
+        soon=True,
+    ),
+    Planted(
+        "states of calls are stored once",
+        "storage/sqlite/open_turns.py",
+        """DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body""",
+        """DO NOTHING""",
+        "A result that is stored is never forgotten.",
+        "results_stay",
+        soon=True,
+    ),
+    Planted(
         "calls that were left begin anew",
         "actors/session/actor.py",
         """NOTHING_LEFT if kept is None else dict(conversation.calls)""",
@@ -130,6 +151,7 @@ PLANTED: Final[Sequence[Planted]] = (
         """db.execute(_END, ("", session, number))""",
         "Who asks under a key is told how its turn has ended.",
         "true_end",
+        soon=True,
     ),
     Planted(
         "inputs that are taken wait again",
@@ -138,6 +160,130 @@ PLANTED: Final[Sequence[Planted]] = (
         """**taken}""",
         "An input is taken once.",
         "nothing_twice",
+        soon=True,
+    ),
+    Planted(
+        "the newest input comes first",
+        "actors/session/inbox.py",
+        """next((each for each in self.waiting.values() if each.input.starts), None)""",
+        """next((each for each in reversed(self.waiting.values()) if each.input.starts), None)""",
+        "Inputs begin their turns in their order.",
+        "queue_in_order",
+    ),
+    Planted(
+        "a step takes the inputs that wait out of the store",
+        "actors/session/inbox.py",
+        """return InputOutcome(tuple([number for number in self._taken if number not in self._kept]))""",
+        """return InputOutcome((*self._taken, *self.waiting))""",
+        "An input waits in the store until a turn takes it.",
+        "true_end",
+    ),
+    Planted(
+        "sessions of all tenants are found",
+        "storage/sqlite/queries.py",
+        """(query.session_id, query.tenant)).get == 2)""",
+        """(query.session_id, query.tenant)).get >= 1)""",
+        "A tenant finds its own sessions alone.",
+        "found a session of another tenant",
+        soon=True,
+    ),
+    Planted(
+        "lists have the sessions of all tenants",
+        "storage/sqlite/queries.py",
+        """conditions = ["tenant = ?", """,
+        """conditions = ["? <> ''", """,
+        "A tenant finds its own sessions alone.",
+        "met a session of another tenant",
+        soon=True,
+    ),
+    Planted(
+        "a compaction stores no messages",
+        "storage/sqlite/operations.py",
+        """        for row in turn.messages:
+            messages +=""",
+        """        for row in turn.messages if turn.compaction is None else ():
+            messages +=""",
+        "Nothing is lost that was acknowledged.",
+        "nothing_lost",
+        soon=True,
+    ),
+    Planted(
+        "deaths during a turn are not counted",
+        "actors/session/actor.py",
+        """kept if kept.parked else kept.changed(deaths=kept.deaths + 1)""",
+        """kept""",
+        "A turn that takes its process down again and again ends.",
+        "does not count the end",
+        soon=True,
+    ),
+    Planted(
+        "the messages of a turn that was refused stay",
+        "actors/session/conversation.py",
+        """        self.context.truncate(record.message_count)
+        self.context.leave_out""",
+        """        self.context.leave_out""",
+        "What was stored is what was said.",
+        "nothing_",
+        soon=True,
+    ),
+    Planted(
+        "all tools run again",
+        "actors/turn/toolbox.py",
+        """if tool is None or tool.restart == "report" or""",
+        """if tool is None or""",
+        "A call that may have run is reported to the model, unless its tool allows another run.",
+        "a second time",
+        soon=True,
+    ),
+    Planted(
+        "nobody is asked before a call runs again",
+        "actors/turn/toolbox.py",
+        """if tool.restart == "ask":""",
+        """if tool.restart == "never":""",
+        "Somebody decides whether a call runs again that may have run, if its tool says so.",
+        "a second time",
+    ),
+    Planted(
+        "calls do not wait for approval",
+        "actors/turn/toolbox.py",
+        """if approvals is not None and approvals.asks(tool):
+            if self.steps""",
+        """if approvals is not None and approvals.asks(tool) and tool.restart == "never":
+            if self.steps""",
+        "A call that waits for approval runs if somebody allows it.",
+        "nobody has allowed",
+        soon=True,
+    ),
+    Planted(
+        "texts of the host are dropped",
+        "actors/turn/turn.py",
+        """            self.context.append(message)
+            self.emit(InputTaken""",
+        """            if steers:
+                self.context.append(message)
+            self.emit(InputTaken""",
+        "Nothing is lost that was acknowledged.",
+        "nothing_lost",
+        soon=True,
+    ),
+    Planted(
+        "states of calls stay",
+        "storage/sqlite/open_turns.py",
+        """[session for session, commit in steps if commit.settles]""",
+        """[session for session, commit in steps if commit.settles and commit.creation]""",
+        "The states of calls go with their answer.",
+        "nothing_stays",
+        soon=True,
+    ),
+    Planted(
+        "an archive leaves the inputs",
+        "storage/sqlite/operations.py",
+        """        db.execute(_ARCHIVE, (key,))
+        db.execute("DELETE FROM inbox WHERE session = ?", (key,))""",
+        """        db.execute(_ARCHIVE, (key,))""",
+        "A session that was archived has nothing to do.",
+        "nothing_stays",
+        soon=True,
     ),
 )
 """All of them."""

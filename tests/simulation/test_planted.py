@@ -42,6 +42,6 @@ def test_a_fault_has_one_place(tmp_path: Path) -> None:
 
 
 def test_there_are_many_faults_with_names_of_their_own() -> None:
-    """No two faults have one name."""
-    assert len({each.name for each in PLANTED}) == len(PLANTED) > TURNS
+    """At least 20 faults are planted."""
+    assert len({each.name for each in PLANTED}) == len(PLANTED) >= 20
     assert len(SOON) >= TURNS
