@@ -179,6 +179,14 @@ PLANTED: Final[Sequence[Planted]] = (
         "true_end",
     ),
     Planted(
+        "a takeover leaves no room for events",
+        "storage/sqlite/operations.py",
+        """last_seq = last_seq + iif(holder IS NULL AND updated_at > ?3, 0, {SEQ_STRIDE})""",
+        """last_seq = last_seq""",
+        "No two events of a session have one number, also if the first one was only shown.",
+        "events_once",
+    ),
+    Planted(
         "sessions of all tenants are found",
         "storage/sqlite/queries.py",
         """(query.session_id, query.tenant)).get == 2)""",
@@ -195,6 +203,14 @@ PLANTED: Final[Sequence[Planted]] = (
         "A tenant finds its own sessions alone.",
         "met a session of another tenant",
         soon=True,
+    ),
+    Planted(
+        "an input that was withdrawn begins its turn",
+        "actors/session/inbox.py",
+        """self._withdrawn[number] = self.waiting.pop(number), mail""",
+        """self._withdrawn[number] = each, mail""",
+        "An input that was taken back enters no turn.",
+        "taken back",
     ),
     Planted(
         "a compaction stores no messages",
@@ -284,6 +300,14 @@ PLANTED: Final[Sequence[Planted]] = (
         "A session that was archived has nothing to do.",
         "nothing_stays",
         soon=True,
+    ),
+    Planted(
+        "a fork has the beginning of the open turn",
+        "calls/forking.py",
+        """at = record.turn.prompt_at if at is None else at""",
+        """at = record.message_count if at is None else at""",
+        "A fork has the turns that have ended.",
+        "forks_are_whole",
     ),
 )
 """All of them."""
