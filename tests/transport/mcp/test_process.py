@@ -107,7 +107,7 @@ def test_it_ends_in_order_with_a_turn_under_way(cli: Cli, how: str) -> None:
     assert (ended.code, ended.err) == (0, "")
     answer = json.loads(ended.out.splitlines()[-1])["result"]["structuredContent"]
     assert (answer["code"], answer["details"]["cause"]) == ("AGENT_ERROR", "shutting_down")
-    assert answer["message"].endswith("the turn is stored as far as it has come, and goes on with the next process")
+    assert "the turn is stored as far as it has come, and goes on" in answer["message"]
     shown = cli.run("sessions", "show", "last", "--store", "kept").out
     assert "half " not in shown
     assert "cancelled" not in shown
