@@ -44,6 +44,7 @@ CONFIG = Config(
     intensity=Intensity(restarts=1000),
     limits=Limits(interrupt_grace=30, drain=30),
     compaction=CompactionConfig(100, recent_turn_budget=0, min_turns_between_compactions=1),
+    durability="turn",  # each turn ends in its life; tests/simulation has turns that go on in the next one
 )
 LENGTHY = ", and so on" * 40
 """Makes two turns more than a context may hold."""
