@@ -7,6 +7,10 @@ _LOCK: Final = (
     "Raw SQLite spends its time in C. A turn spends it in Python, and the event loop and the writer's thread share the "
     "interpreter's lock: requests, events and their JSON take five times as long as the rows."
 )
+_STEPS: Final = (
+    "Two commits more: each goes to the storage actor and back, and makes the session's row anew. A commit costs a "
+    "third of a text turn, whatever it stores."
+)
 _ONE_PROCESSOR: Final = (
     "The ideal counts the model's time alone. Each turn takes the one event loop a fifth of a millisecond."
 )
@@ -28,6 +32,8 @@ LIMITS: Final[Mapping[str, str]] = {
     ),
     "durable turns, 100 session(s), over raw apsw": _LOCK,
     "durable turns/s at 100 sessions": _LOCK,
+    "processor time of a turn with one call of a tool, steps kept over not kept": _STEPS,
+    "turns/s with one call of a tool at 100 sessions, steps kept over not kept": _STEPS,
     "search p50 of pgvector over a file's, 20000 vectors, in a session": (
         "A file compares a session's few vectors in memory; PostgreSQL is a round trip away."
     ),
