@@ -330,7 +330,8 @@ class SessionActor:
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
         elif not conversation.has_work:
-            conversation.inbox.none_waits()
+            if conversation.inbox.awaiting:
+                conversation.inbox.none_waits()
             return False
         elif not conversation.current:
             # The lease has lapsed while an input waited. No request may ever come that would ask for it again.
@@ -592,7 +593,7 @@ class SessionActor:
 
     def _begin(self) -> None:
         """Begin the turn of the starter, go on with one that was left open, or begin that of the first input."""
-        starter, kept, waiting = self._machine.starter, self.conversation.open_turn, self.conversation.inbox.first()
+        starter, kept = self._machine.starter, self.conversation.open_turn
         if kept is None and self._ends is not None:  # another process has ended it
             self._ends = None
             for each in self._machine.take_interrupters():
@@ -604,7 +605,7 @@ class SessionActor:
             self._begin_asked(starter)
         elif kept is not None:
             self._go_on_with(kept if kept.parked else kept.changed(deaths=kept.deaths + 1))
-        elif waiting is not None:
+        elif (waiting := self.conversation.inbox.first()) is not None:
             self._begin_waiting(waiting)
         else:  # it was withdrawn, or is another process's
             self._perform(self._machine.step(Signal.NOT_BEGUN))
@@ -685,7 +686,8 @@ class SessionActor:
             kept,
             NOTHING_LEFT if kept is None else dict(conversation.calls),
         )
-        self._tell_begun()
+        if kept is not None:  # else its first event tells those who wait for it
+            self._tell_begun()
         if self.shared.limiter.tenancy.unbegun:
             self.shared.limiter.tenancy.begins(self.session_id)
         self._machine.step(BEGUN)

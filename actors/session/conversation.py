@@ -137,7 +137,7 @@ class Conversation:
         """Whether a turn is to begin by itself: one that was left open goes on, or an input waits."""
         if self.inbox.paused:
             return False
-        return (self.record is not None and self.record.turn is not None) or self.inbox.first() is not None
+        return self.open_turn is not None or self.inbox.first() is not None
 
     @property
     def ready(self) -> bool:

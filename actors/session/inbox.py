@@ -128,9 +128,8 @@ class Inbox:
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
         if there is None and number not in self._ended and number > self._loaded_to:
-            late = number < next(
-                reversed(self.waiting), 0
-            )  # a later one of the same group of the store was told before
+            # A later one of the same group of the store may have been told before.
+            late = number < next(reversed(self.waiting), 0)
             there = self.waiting[number] = WaitingInput(message.numbered)
             if late:
                 self.waiting = dict(sorted(self.waiting.items()))
@@ -180,9 +179,8 @@ class Inbox:
 
     def none_waits(self) -> None:
         """Refuse those who wait for a turn: none runs, and no input waits that would begin one."""
-        if self.awaiting:
-            problem = "the session runs no turn, and none waits"
-            self._refuse_awaiting(SessionNotRunningError(problem, session_id=self.session_id), ended=True)
+        problem = "the session runs no turn, and none waits"
+        self._refuse_awaiting(SessionNotRunningError(problem, session_id=self.session_id), ended=True)
 
     # -- going into turns
 
