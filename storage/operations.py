@@ -20,6 +20,7 @@ from warren.conversation.inputs import Input, Numbered
 from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.conversation.waits import Wait
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
 
@@ -93,7 +94,9 @@ class Commit(Operation[None]):
         hurried: whether the lock of another process is waited for a moment only: the caller has waited for it before.
         audit: the entry of the audit for the creation of the session; on its first commit only.
         calls: tool calls of an open turn whose states change with it.
-        settles: whether the states of all tool calls go: their results are in the messages, or the turn has ended.
+        waits: things that tool calls wait for, which are new or have changed.
+        settles: whether the states of all tool calls go: their results are in the messages, or the turn has ended. All
+            waits of the turn are settled with it; those of the reason `background` are not of the turn any more.
         base: the `message_count` and the `last_seq` of the record that it follows. Fails with
             StoreError(cause="conflict") if the store has another one, or none. None on the first commit.
     """
@@ -109,6 +112,7 @@ class Commit(Operation[None]):
     hurried: bool = False
     audit: AuditEntry | None = None
     calls: tuple[KeptCall, ...] = ()
+    waits: tuple[Wait, ...] = ()
     settles: bool = False
     base: tuple[int, int] | None = None
 
@@ -138,6 +142,7 @@ class Claimed:
         lost: a description of each damaged input, and of what is damaged of an open turn; such inputs no longer wait,
             and such a turn is open without anybody who could go on with it.
         calls: the tool calls of its open turn that have a state, in the order of the answer.
+        waits: the waits of its calls that are not settled.
     """
 
     record: SessionRecord
@@ -146,6 +151,7 @@ class Claimed:
     inbox_to: int = 0
     lost: tuple[str, ...] = ()
     calls: tuple[KeptCall, ...] = ()
+    waits: tuple[Wait, ...] = ()
 
 
 @frozen
@@ -336,6 +342,27 @@ class EndInputs(Operation[None]):
 
     session_id: str
     inputs: InputOutcome
+
+
+@frozen
+class StoreAnswer(Operation[None]):
+    """Store the answer to a wait, beside whatever else the session does: its open turn goes on at once then.
+
+    Stores the wait as it is given, and sets the `wakes` of the session's turn to None. Fails with
+    StoreError(cause="lease_lost") if another process has taken the session over, and with SessionNotFoundError if it
+    was deleted.
+
+    Attributes:
+        session_id: the session.
+        wait: the wait with its answer.
+        lease: the lease under which the session is written.
+        audit: the entry of the audit.
+    """
+
+    session_id: str
+    wait: Wait
+    lease: Lease
+    audit: AuditEntry | None = None
 
 
 @frozen

@@ -17,6 +17,7 @@ from warren.calls.operators import AuditRequest
 from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import MessageRow, SessionRecord
+from warren.conversation.waits import Wait, WaitReason
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import By, Figures
 from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
@@ -67,6 +68,26 @@ class SessionHolder(OfSession[Node | None]):
 @frozen
 class WaitingInputs(OfSession[Rows[Numbered]]):
     """The inputs that wait for a session, in order."""
+
+
+@frozen
+class StoredWait(OfSession[Wait | None]):
+    """A wait of a session in whatever state; None if there is none of that id for one of the reasons.
+
+    Attributes:
+        wait_id: its id.
+        reasons: its reason is one of these; the newest counts.
+    """
+
+    wait_id: str
+    reasons: Collection[WaitReason]
+
+
+@frozen
+class OpenWaits(Query[Mapping[str, Sequence[Wait]]]):
+    """The waits of sessions that nobody has answered, the oldest first, by session; one without any is left out."""
+
+    session_ids: Collection[str]
 
 
 @frozen
@@ -201,6 +222,23 @@ class SessionList(Query[Rows[SessionRecord]]):
 
 
 @frozen
+class WaitList(Query[Rows[tuple[str, Wait]]]):
+    """A page of the waits of all sessions of a tenant that nobody has answered, with their sessions, the oldest first.
+
+    Attributes:
+        tenant: the tenant.
+        reasons: the reasons that count.
+        offset: how many are passed over.
+        limit: how many are returned at most.
+    """
+
+    tenant: str
+    reasons: Collection[WaitReason]
+    offset: int = 0
+    limit: int = 50
+
+
+@frozen
 class PeerNamed(Query[str | None]):
     """The session that has a name among the peers of a tenant."""
 
@@ -307,8 +345,15 @@ class Holders(Query[Mapping[str, Held]]):
 class WaitingSessions(Query[Sequence[str]]):
     """The sessions with an open turn, or an input that waits and begins one, that no other living process has.
 
-    The tenants take turns, so that a tenant with many of them does not hold up the others.
+    A turn whose calls all wait is left out until it wakes, and so is all else of its session. A session of which a call
+    runs in the background is one of them. The tenants take turns, so that a tenant with many of them does not hold up
+    the others.
     """
+
+
+@frozen
+class NextWake(Query[datetime | None]):
+    """The earliest time at which a turn wakes whose calls all wait (UTC), in whichever process; None if none does."""
 
 
 @frozen

@@ -187,12 +187,11 @@ class _CallDetails:
     """The column `body` of a tool call."""
 
     result: ToolResult | None = None
-    until: datetime | None = None
 
 
 def call_to_row(call: KeptCall) -> tuple[int, str, str, str]:
     """Return the call's values in the order of `CALL`."""
-    return call.place, call.call_id, call.state, codec.encode(_CallDetails(call.result, call.until)).decode()
+    return call.place, call.call_id, call.state, codec.encode(_CallDetails(call.result)).decode()
 
 
 def call_in(row: tuple[Any, ...]) -> KeptCall:
@@ -204,7 +203,7 @@ def call_in(row: tuple[Any, ...]) -> KeptCall:
             rest = codec.decode_stored(_CallDetails, bytes_in(body, "body"))
             if (each == "done") != (rest.result is not None):
                 raise ValueError(f"state is {each}, and there is {'no' if each == 'done' else 'a'} result")
-            return KeptCall(text_in(call_id, "call_id"), number_in(place, "place"), each, rest.result, rest.until)
+            return KeptCall(text_in(call_id, "call_id"), number_in(place, "place"), each, rest.result)
     raise ValueError(f"state is {shown(found)}, and has to be one of {', '.join(CALL_STATES)}")
 
 

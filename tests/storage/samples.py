@@ -89,7 +89,7 @@ def kept(place: int, state: CallState = "begun", result: str | None = None) -> K
     """Return the state of one of the calls of `step`; a result makes it `done`."""
     if result is not None:
         return KeptCall(f"call-{place}", place, "done", ToolResult(f"call-{place}", result))
-    return KeptCall(f"call-{place}", place, state, until=NOW if state == "waiting" else None)
+    return KeptCall(f"call-{place}", place, state)
 
 
 def charges_of(model: str, cost: Decimal | None = Decimal("0.0001")) -> tuple[Charge, ...]:

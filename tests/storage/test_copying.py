@@ -120,7 +120,7 @@ async def fill(store: Store) -> None:
     first = await done(store, put("the first", key=FIRST_PROMPT, session_id="begun"))
     await done(store, EndInputs("a", InputOutcome((keyed.numbered.number,), b'{"result":1}')))
     await done(store, EndInputs("begun", InputOutcome((first.numbered.number,), b'{"result":2}')))
-    calls = (kept(0, result="nul \0 in it"), KeptCall("\x01 call", 1, "waiting", until=NOW), kept(2))
+    calls = (kept(0, result="nul \0 in it"), KeptCall("\x01 call", 1, "waiting"), kept(2))
     await every(store, step("turn", calls=calls, text="so \0 far", key="k"))
     dropped = await done(store, put("dropped", session_id="a"))
     await done(store, EndInputs("a", InputOutcome((dropped.numbered.number,), b"{}")))

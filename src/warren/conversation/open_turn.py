@@ -12,7 +12,7 @@ from warren.conversation.options import NO_OPTIONS, TurnOptions
 from warren.conversation.usage import NO_USAGE, Usage
 
 CallState = Literal["begun", "waiting", "done"]
-"""The state of a tool call: its tool may have run, it waits for approval, or its result is known."""
+"""The state of a tool call: its tool may have run, it waits for something, or its result is known."""
 CALL_STATES: Final[tuple[CallState, ...]] = get_args(CallState)
 
 
@@ -25,14 +25,12 @@ class KeptCall:
         place: its place among the calls of the answer, from 0.
         state: its state.
         result: the result; None unless the state is `done`.
-        until: the time at which a call that waits is refused (UTC); None for other states.
     """
 
     call_id: str
     place: int
     state: CallState
     result: ToolResult | None = None
-    until: datetime | None = None
 
 
 @value
@@ -83,6 +81,8 @@ class OpenTurn:
         resumed: how often a process has gone on with it.
         deaths: how often a process died during it.
         parked: whether the process that had it has put it back in good order.
+        wakes: the time (UTC) from which on it goes on without an answer, if all of its calls that have no result wait:
+            until then nothing of it can be done. None if it goes on at once.
     """
 
     began: datetime
@@ -107,6 +107,7 @@ class OpenTurn:
     resumed: int = 0
     deaths: int = 0
     parked: bool = False
+    wakes: datetime | None = None
 
     def changed(self, **changes: Any) -> "OpenTurn":
         """Return a copy with other values of the named fields."""

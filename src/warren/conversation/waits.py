@@ -1,0 +1,71 @@
+"""The things that tool calls wait for, and the answers to them. No I/O."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, get_args
+
+import attrs
+
+from warren.base.values import value
+from warren.conversation.categories import Category, Decision
+from warren.conversation.messages import ToolResult
+
+WaitReason = Literal["approval", "question", "client", "outside", "background"]
+"""What a call waits for.
+
+`approval`: a decision. `question`: the answer to a question of the running call. `client`: a client of the session that
+runs the tool. `outside`: a result that somebody gives under a token. `background`: the same, and the turn has gone on.
+"""
+WAIT_REASONS: Final[tuple[WaitReason, ...]] = get_args(WaitReason)
+WaitState = Literal["waiting", "answered", "settled"]
+"""Whether nobody has answered yet, the answer is stored and the call has not gone on with it, or the wait is over."""
+WAIT_STATES: Final[tuple[WaitState, ...]] = get_args(WaitState)
+
+
+@value
+class Wait:
+    """One thing that a tool call waits for. It is known by its reason and its id in the session.
+
+    Attributes:
+        wait_id: the id of the call; of a question the id of the question.
+        reason: what the call waits for.
+        state: its state. A settled one without a decision and a result was withdrawn, or nobody answered in time.
+        name: the tool.
+        args: the arguments of the call, or the question.
+        category: the kind of the tool.
+        since: the time at which it began (UTC).
+        until: the time at which it ends without an answer (UTC).
+        question_of: the running call, if it is a question of one.
+        may_have_run: whether the call may have run already, as its process ended.
+        decision: the answer to an approval or a question.
+        result: the answer to all others.
+        data: what the process that goes on with the call needs besides, as JSON.
+    """
+
+    wait_id: str
+    reason: WaitReason
+    state: WaitState
+    name: str
+    args: Mapping[str, Any]
+    category: Category
+    since: datetime
+    until: datetime
+    question_of: str | None = None
+    may_have_run: bool = False
+    decision: Decision | None = None
+    result: ToolResult | None = None
+    data: Mapping[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[WaitReason, str]:
+        """The reason and the id."""
+        return self.reason, self.wait_id
+
+    @property
+    def call_id(self) -> str:
+        """The call that is held up."""
+        return self.question_of or self.wait_id
+
+    def changed(self, **changes: Any) -> "Wait":
+        """Return a copy with other values of the named fields."""
+        return attrs.evolve(self, **changes)
