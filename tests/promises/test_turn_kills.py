@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises.turn_servers import Servers
 from tests.promises.turn_world import Ended, World, chosen, every
 from tests.support.postgres import database
 
 Pick = Callable[[dict[str, int]], list[tuple[str, int, str]]]
+LEASE = 1.5
 SLACK = 3.0
 """Seconds beyond the promised one, for a machine that has other work."""
 
@@ -61,11 +63,12 @@ async def two_nodes(world: World, pick: Pick, grace: float) -> None:
 async def run(folder: Path, kind: str, pick: Pick, *, nodes: bool) -> None:
     """Run a world on a store, and tell its figures."""
     with nullcontext(None) if kind == "files" else database() as url:
-        world = World(folder, url, lease=1.5)
-        grace = 0.0 if url is None else world.lease / 3
-        await (two_nodes(world, pick, grace) if nodes else one_process(world, pick))
-        told(world, f"{kind}, {'two nodes' if nodes else 'one process'}")
-        assert world.hits
+        async with Servers().served() as servers:
+            world = World(folder, servers, url, LEASE)
+            grace = 0.0 if url is None else LEASE / 3
+            await (two_nodes(world, pick, grace) if nodes else one_process(world, pick))
+    told(world, f"{kind}, {'two nodes' if nodes else 'one process'}")
+    assert world.hits
 
 
 @pytest.mark.time_limit(120)

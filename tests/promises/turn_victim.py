@@ -1,9 +1,10 @@
-"""A program that is made to be ended during turns of ten tool calls; it notes each call of the model and of a tool.
+"""A program that is made to be ended during turns of ten tool calls, which servers elsewhere run for it.
 
 It takes commands on its standard input, one JSON object a line, and tells what it does on its standard output:
 
 * With a `key` it asks under that key: for the turn, or for its answer. `point`, `at` and `by` name the point at which
-  the process ends first, the number of the pass, and the signal.
+  the process ends first, the number of the pass, and the signal. It tells that it `ends`, and when.
+* With `end` it ends now, unless it is about to.
 * With `count` it tells how often each point was passed since the last time.
 """
 
@@ -22,18 +23,14 @@ import attrs
 import trio
 
 from tests.promises.crashing_gateway import watch
+from tests.promises.turn_servers import MODEL, environ, model_server, tool_server
 from warren.base.errors import WarrenError
 from warren.calls.facade import SessionService
 from warren.conversation import codec
-from warren.conversation.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
-from warren.conversation.usage import Usage
-from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.models.tools import Tool, current_call, tool
 from warren.settings.config import Config, NodeConfig, PostgresConfig, StoreConfig
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.embed import open_supervisor
 
-STEPS: Final = (("note",), ("look", "pay", "note"), ("note", "look"), ("pay",), ("look", "look", "note"))
-"""The tools that the model asks for, answer by answer: ten calls of each restart class, alone and beside others."""
 POINTS: Final = (
     "before a transaction",
     "after a transaction",
@@ -73,60 +70,14 @@ class Points:
         """Count a pass."""
         self.passed[point] += 1
         if self.at == (point, self.passed[point]):
+            self.end(point)
+
+    def end(self, point: str) -> None:
+        """End the process, once."""
+        if self.at is not None:
             self.at = None
-            note("ends", point)
+            tell(ends=point, when=time.monotonic())
             os.kill(os.getpid(), self.by)
-
-
-def note(kind: str, what: str) -> None:
-    """Write a line that outlives the process: what happens when, and in which process."""
-    line = json.dumps([time.monotonic(), os.getpid(), kind, what]) + "\n"
-    os.write(LOG, line.encode())
-
-
-async def run(seconds: float) -> str:
-    """Run a tool for a moment."""
-    call = current_call()
-    note("runs", f"{call.call_id} {call.name} {call.key}")
-    await trio.sleep(seconds)
-    return f"{call.name} ran"
-
-
-def tools() -> list[Tool]:
-    """Return a tool for each restart class; their calls take different times, so that their results come apart."""
-
-    @tool(description="Note.", restart="report")
-    async def note() -> str:
-        return await run(0.01)
-
-    @tool(description="Look.", restart="replay")
-    async def look() -> str:
-        return await run(0.02)
-
-    @tool(description="Pay.", restart="ask")
-    async def pay() -> str:
-        return await run(0.03)
-
-    return [note, look, pay]
-
-
-class Model:
-    """Asks for the tools of the next step that the context does not have yet."""
-
-    async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
-        messages = list(request.messages)
-        begins = max(at for at, each in enumerate(messages) if isinstance(each, UserMessage))
-        step = sum(isinstance(each, AssistantMessage) for each in messages[begins:])
-        prompt = messages[begins]
-        assert isinstance(prompt, UserMessage)
-        note("asked", f"{step} {prompt.content}")
-        for _ in range(3):
-            emit(TextPiece("word "))
-            await trio.sleep(0.002)
-        said = TextBlock(f"done {prompt.content}" if step == len(STEPS) else "word word word ")
-        called = () if step == len(STEPS) else STEPS[step]
-        calls = [ToolUseBlock(f"{step}-{at}", each) for at, each in enumerate(called)]
-        return ModelReply(AssistantMessage((said, *calls)), Usage(1, 1))
 
 
 async def allow(service: SessionService) -> None:
@@ -135,7 +86,6 @@ async def allow(service: SessionService) -> None:
         for row in (await service.list()).sessions:
             if row.is_active:
                 for each in (await service.read(row.session_id)).state.pending_approvals:
-                    note("allowed", each.name)
                     await service.approve_tool(row.session_id, each.call_id, "allow")
         await trio.sleep(0.02)
 
@@ -163,7 +113,9 @@ async def obey(service: SessionService, stop: Callable[[], None]) -> None:
             *lines, read = (read + chunk).split(b"\n")
             for line in lines:
                 told = json.loads(line)
-                if "count" in told:
+                if "end" in told:
+                    points.end("after its answer")
+                elif "count" in told:
                     tell(passed=dict(points.passed))
                     points.passed.clear()
                 else:
@@ -171,17 +123,19 @@ async def obey(service: SessionService, stop: Callable[[], None]) -> None:
     stop()
 
 
-async def main(place: str, lease: float, node: str | None) -> None:
+async def main(place: str, lease: float | None, model: str, tools: str, node: str | None) -> None:
     """Serve until SIGTERM."""
+    settings: dict[str, Any] = {} if lease is None else {"lease": lease}
     in_database = place.startswith("postgresql:")
     store = (
-        PostgresConfig(place, lease=lease) if in_database else StoreConfig(Path(place), lease=lease, projections=False)
+        PostgresConfig(place, **settings) if in_database else StoreConfig(Path(place), projections=False, **settings)
     )
     named = None if node is None else NodeConfig(name=node)
-    config = Config(store=store, model="model", node=named)
-    opened = open_supervisor(config, tools=tools(), providers={"model": Model()}, environ={})
+    served = ToolsConfig(mcp_servers=(tool_server(tools),))
+    servers = (model_server(model),)
+    config = Config(store=store, model=MODEL, provider="kept", model_servers=servers, tools=served, node=named)
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        async with opened as service, trio.open_nursery() as nursery:
+        async with open_supervisor(config, environ=environ()) as service, trio.open_nursery() as nursery:
             nursery.start_soon(obey, service, nursery.cancel_scope.cancel)
             tell(ready=time.monotonic())
             async for _ in signals:
@@ -190,7 +144,7 @@ async def main(place: str, lease: float, node: str | None) -> None:
 
 if __name__ == "__main__":
     points = Points()
-    LOG = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    settings = json.loads(sys.argv[1])
     for name in POINTS:
-        watch(name, partial(points.passes, name), database=sys.argv[1].startswith("postgresql:"))
-    trio.run(main, sys.argv[1], float(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)
+        watch(name, partial(points.passes, name), database=settings["place"].startswith("postgresql:"))
+    trio.run(partial(main, **settings))

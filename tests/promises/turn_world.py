@@ -1,11 +1,9 @@
 """A store, processes that are ended within turns of ten tool calls, and what has to be true of each turn afterwards."""
 
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -16,14 +14,13 @@ import attrs
 import trio
 
 from tests.promises.crash_world import Rows, in_database, in_file
-from tests.promises.turn_victim import STEPS
+from tests.promises.turn_servers import CALLS, RESTART, STEPS, Asked, Ran, Servers
 from tests.support.checks import assert_valid_transcript
+from tests.support.forked import STDERR, Forked, Forking
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, Message, ToolResultsMessage
 from warren.storage.sqlite.file import FILE_NAME
 
-RESTART: Final = {"note": "report", "look": "replay", "pay": "ask"}
-CALLS: Final = {f"{step}-{at}": each for step, names in enumerate(STEPS) for at, each in enumerate(names)}
 # ruff: noqa: S608 - the queries are made of constants
 OF_SESSION: Final = " WHERE session = (SELECT key FROM sessions WHERE session_id = ?) "
 DONE: Final = "SELECT call_id FROM calls" + OF_SESSION + "AND state = 'done'"
@@ -32,24 +29,29 @@ EVENTS: Final = "SELECT seq, body FROM events" + OF_SESSION + "ORDER BY seq"
 LOST: Final = "not known: the process ended"
 
 
+FORKING: Final = Forking(
+    "tests.promises.turn_victim", ("tests.promises.crashing_gateway", "tests.promises.turn_servers", "mcp.client")
+)
+
+
 @attrs.define(eq=False)
 class Victim:
     """A process of the program."""
 
-    process: trio.Process
+    process: Forked
+    _stdin: trio.lowlevel.FdStream
+    _stdout: trio.lowlevel.FdStream
     ready: float = 0.0
     _read: bytes = b""
 
     async def tell(self, **what: Any) -> None:
         """Give it a command."""
-        assert self.process.stdin is not None
-        await self.process.stdin.send_all(json.dumps(what).encode() + b"\n")
+        await self._stdin.send_all(json.dumps(what).encode() + b"\n")
 
     async def next(self) -> dict[str, Any] | None:
         """Return what it tells next; None if it has ended."""
-        assert self.process.stdout is not None
         while b"\n" not in self._read:
-            chunk = await self.process.stdout.receive_some()
+            chunk = await self._stdout.receive_some()
             if not chunk:
                 return None
             self._read += chunk
@@ -80,19 +82,19 @@ class Ended:
     """A turn whose process was ended.
 
     Attributes:
-        session_id: the session.
         key: the key of its prompt.
+        log: the length of the servers' log before the turn.
+        session_id: the session.
         at: when the process was ended.
-        log: the length of the log before the turn.
         kept: the calls whose results the store had then; None if another process may have gone on already.
         answers: the number of the model's answers that it had; None likewise.
         stored: whether the store knew of the prompt.
     """
 
-    session_id: str
     key: str
-    at: float
     log: int
+    session_id: str = ""
+    at: float = 0.0
     kept: frozenset[str] | None = None
     answers: int | None = None
     stored: bool = True
@@ -104,16 +106,18 @@ class World:
     """One store through many lives of its processes.
 
     Attributes:
-        folder: of the store and of the log.
+        folder: of the store.
+        servers: the model and the tools.
         database: the address of the store, if it is in a database.
-        lease: the seconds of its leases.
+        lease: the seconds of its leases; None for the default.
         went_on: the seconds after which turns went on, by what ended their processes.
         hits: the points at which processes were ended.
     """
 
     folder: Path
+    servers: Servers
     database: str | None = None
-    lease: float = 15.0
+    lease: float | None = None
     went_on: list[float] = attrs.field(factory=list)
     hits: Counter[str] = attrs.field(factory=Counter)
     turns: int = 0
@@ -122,28 +126,25 @@ class World:
     async def process(self, node: str | None = None) -> AsyncIterator[Victim]:
         """Run the program; it is ready."""
         place = self.database or str(self.folder / "store")
-        command = [sys.executable, "-m", "tests.promises.turn_victim", place, str(self.folder / "log"), str(self.lease)]
-        command += [] if node is None else [node]
-        root = str(Path(__file__).parents[2])
-        process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
+        settings = {"place": place, "lease": self.lease, "node": node}
+        settings |= {"model": self.servers.model, "tools": self.servers.tools}
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        process = FORKING.popen([json.dumps(settings)], self.folder, env, stderr=STDERR)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            stdin, stdout = (trio.lowlevel.FdStream(os.dup(each.fileno())) for each in (process.stdin, process.stdout))
         try:
-            victim = Victim(process)
-            told = await victim.next()
-            assert told is not None, "it ended"
-            victim.ready = told["ready"]
-            yield victim
+            async with stdin, stdout:
+                victim = Victim(process, stdin, stdout)
+                told = await victim.next()
+                assert told is not None, "it ended"
+                victim.ready = told["ready"]
+                yield victim
         finally:
+            process.kill()
             with trio.CancelScope(shield=True):
-                process.kill()
-                await process.wait()
-                for stream in (process.stdin, process.stdout):
-                    if stream is not None:
-                        await stream.aclose()
-
-    def log(self) -> list[tuple[float, int, str, str]]:
-        """Return all that was noted: when, by which process, and what."""
-        path = self.folder / "log"
-        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+                await process.ended()
 
     @contextmanager
     def _rows(self) -> Iterator[Rows]:
@@ -166,29 +167,26 @@ class World:
     async def end(self, victim: Victim, point: str, at: int, by: str, *, alone: bool) -> Ended:
         """Begin a turn in a process that ends at a point."""
         self.turns += 1
-        log, key, session_id = len(self.log()), f"key-{self.turns}", ""
-        await victim.tell(key=key, point=point, at=at, by=by)
+        ended = Ended(f"key-{self.turns}", len(self.servers.log))
+        await victim.tell(key=ended.key, point=point, at=at, by=by)
         while (told := await victim.next()) is not None:
-            session_id = told.get("session_id", session_id)
+            ended.session_id = told.get("session_id", ended.session_id)
             assert "error" not in told or told["error"]["details"]["cause"] == "shutting_down", told
-            if "answer" in told and not self._ends(victim, log):  # it did not come to the point
-                victim.process.send_signal(getattr(signal, by))
+            if "answer" in told:  # perhaps it did not come to the point
+                await victim.tell(end=True)
+            if "ends" in told:
+                ended.at = told["when"]
+                self.hits[told["ends"]] += 1
         with trio.fail_after(10):
-            code = await victim.process.wait()
+            code = await victim.process.ended()
         assert code == (-signal.SIGKILL if by == "SIGKILL" else 0), f"it ended as {code}"
-        ends = self._ends(victim, log)
-        self.hits[point] += len(ends)
-        ended = Ended(session_id, key, ends[0] if ends else time.monotonic(), log)
         with self._rows() as rows:
             if alone:
-                messages = _messages(rows, session_id)
-                ended.kept = frozenset((*_results(messages), *(row[0] for row in rows(DONE, session_id))))
+                messages = _messages(rows, ended.session_id)
+                ended.kept = frozenset((*_results(messages), *(row[0] for row in rows(DONE, ended.session_id))))
                 ended.answers = sum(isinstance(each, AssistantMessage) for each in messages)
-            ended.stored = self._ended(rows, session_id) or self._waits(rows, session_id)
+            ended.stored = self._ended(rows, ended.session_id) or self._waits(rows, ended.session_id)
         return ended
-
-    def _ends(self, victim: Victim, log: int) -> list[float]:
-        return [when for when, pid, kind, _ in self.log()[log:] if kind == "ends" and pid == victim.process.pid]
 
     def _ended(self, rows: Rows, session_id: str) -> bool:
         return bool(rows("SELECT 1 FROM sessions WHERE session_id = ? AND turns > 0 AND turn IS NULL", session_id))
@@ -208,7 +206,7 @@ class World:
             with trio.fail_after(30), self._rows() as rows:
                 while not self._ended(rows, ended.session_id):  # noqa: ASYNC110 - it is seen in the store alone
                     await trio.sleep(0.02)
-        began = [when for when, by, kind, _ in self.log()[ended.log :] if by == pid and kind != "ends"]
+        began = [each.at for each in self.servers.log[ended.log :] if each.process == pid]
         if ended.stored and began:
             self.went_on.append(began[0] - since)
             assert began[0] - since < within, f"it went on after {began[0] - since:.2f} s"
@@ -222,11 +220,9 @@ class World:
         ended.answer = answers[0]
         text, steps, calls, first_seq, last_seq = answers[0]
         assert text == f"done {ended.key}"
-        noted = [(kind, what.split(" ")) for _, _, kind, what in self.log()[ended.log :]]
-        self._check_runs(
-            ended, [what for kind, what in noted if kind == "runs" and what[2].startswith(ended.session_id)]
-        )
-        asked_for = Counter(int(what[0]) for kind, what in noted if kind == "asked" and what[1] == ended.key)
+        log = self.servers.log[ended.log :]
+        self._check_runs(ended, [each for each in log if isinstance(each, Ran) and each.session_id == ended.session_id])
+        asked_for = Counter(each.step for each in log if isinstance(each, Asked) and each.prompt == ended.key)
         assert set(asked_for) == set(range(len(STEPS) + 1))
         assert sum(asked_for.values()) <= len(STEPS) + 2, f"more than one model call was made again: {asked_for}"
         if ended.answers is not None:
@@ -235,11 +231,11 @@ class World:
         assert (steps, calls) >= (len(STEPS) + 1, 0)
         assert first_seq < last_seq
 
-    def _check_runs(self, ended: Ended, runs: list[list[str]]) -> None:
-        times = Counter(call_id for call_id, _, _ in runs)
+    def _check_runs(self, ended: Ended, runs: list[Ran]) -> None:
+        times = Counter(each.call_id for each in runs)
         keys: dict[str, set[str]] = {}
-        for call_id, _, key in runs:
-            keys.setdefault(call_id, set()).add(key)
+        for each in runs:
+            keys.setdefault(each.call_id, set()).add(each.key)
         assert all(len(each) == 1 for each in keys.values()), f"a call has another key in another process: {keys}"
         assert len(set.union(*keys.values())) == len(keys), "two calls have one key"
         again = {call_id for call_id, count in times.items() if count > 1}

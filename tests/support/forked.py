@@ -1,7 +1,7 @@
 """The fork server of the tests: it has imported the library once, and forks for each command.
 
-A command runs as `python -m warren` does, in a process of its own, with its own arguments, folder, environment and
-streams. A test of what happens before or during the imports starts an interpreter instead.
+A command runs as `python -m warren` does, or another module, in a process of its own, with its own arguments, folder,
+environment and streams. A test of what happens before or during the imports starts an interpreter instead.
 """
 
 import atexit
@@ -54,9 +54,9 @@ NUMBER: Final = struct.Struct("=i")
 # -- in the fork server
 
 
-def serve() -> None:
+def serve(module: str, *imported: str) -> None:
     """Run a command for each packet on stdin, which comes with its streams; end with the last of who could ask."""
-    for name in IMPORTED:
+    for name in imported:
         import_module(name)
     gc.collect()
     gc.freeze()
@@ -68,13 +68,13 @@ def serve() -> None:
                 return
             if not os.fork():
                 link.close()
-                _keep(json.loads(job), streams)
+                _keep(module, json.loads(job), streams)
                 return  # it is the command, and has ended well
             for stream in streams:
                 os.close(stream)
 
 
-def _keep(job: dict[str, Any], streams: Sequence[int]) -> None:
+def _keep(module: str, job: dict[str, Any], streams: Sequence[int]) -> None:
     """Fork once more: the keeper of the command reports pid and exit code and exits, the command itself returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *standard, news = streams
@@ -94,8 +94,8 @@ def _keep(job: dict[str, Any], streams: Sequence[int]) -> None:
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["env"])
-    sys.argv = ["warren", *job["argv"]]
-    runpy.run_module("warren", run_name="__main__", alter_sys=True)
+    sys.argv = [module, *job["argv"]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _text(number: int, errors: str) -> TextIO:
@@ -110,8 +110,15 @@ def _text(number: int, errors: str) -> TextIO:
 
 @attrs.define(eq=False)
 class Forking:
-    """The fork server: started by the first command, ended with the tests."""
+    """A fork server: started by the first command, ended with the tests.
 
+    Attributes:
+        module: the program of its commands.
+        imported: the modules that it has imported.
+    """
+
+    module: str = "warren"
+    imported: Sequence[str] = IMPORTED
     _link: socket.socket | None = None
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
@@ -153,7 +160,7 @@ class Forking:
                 self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 with theirs:
                     process = subprocess.Popen(
-                        [sys.executable, "-P", __file__],
+                        [sys.executable, "-P", __file__, self.module, *self.imported],
                         stdin=theirs.fileno(),
                         stdout=subprocess.DEVNULL,
                         env={**env, "OPENBLAS_NUM_THREADS": "1"},  # a thread would not survive a fork
@@ -220,7 +227,8 @@ class Forked:
 
     async def ended(self) -> int:
         """Wait for the end and return the exit code."""
-        await trio.lowlevel.wait_readable(self._news)
+        if self.returncode is None:
+            await trio.lowlevel.wait_readable(self._news)
         return self.wait()
 
     def poll(self) -> int | None:
@@ -282,4 +290,4 @@ def _number(news: int) -> int:
 FORKING: Final = Forking()
 
 if __name__ == "__main__":
-    serve()
+    serve(*sys.argv[1:])

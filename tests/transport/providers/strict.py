@@ -31,7 +31,7 @@ def _chat(request: Request) -> list[Any]:
     messages = request.body["messages"]
     assert request.headers["authorization"] == f"Bearer {KEY}", "the key"
     assert request.body["stream_options"] == {"include_usage": True}, "usage is asked for"
-    _check_chat(messages)
+    check_chat(messages)
     if "tools" in request.body and messages[-1]["role"] == "user":
         name = request.body["tools"][0]["function"]["name"]
         calls = [call(0, "", id="call_0", name=name), call(0, ARGUMENTS, name=name), delta(None, "tool_calls")]
@@ -39,7 +39,8 @@ def _chat(request: Request) -> list[Any]:
     return [*(delta(word) for word in words(messages[-1]["content"])), delta("", "stop"), used(9, 3), DONE]
 
 
-def _check_chat(messages: list[dict[str, Any]]) -> None:
+def check_chat(messages: list[dict[str, Any]]) -> None:
+    """Refuse what OpenAI's chat completions refuse. Raises AssertionError."""
     open_calls: list[str] = []
     for message in messages:
         if message["role"] == "tool":

@@ -1,6 +1,6 @@
 """A web service as strict as those of the official SDKs, which refuses what a test says."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -39,7 +39,8 @@ class Service:
     Attributes:
         lost: the answer to a request in a session that it does not know; it is given the request's id.
         refuse: returns the answer to a message that is refused, or None; it is asked first.
-        known: its session; None after a restart.
+        tools: the definitions of its tools.
+        known: its sessions; none after a restart.
         opened: how many sessions it has had.
         ran: the names of the tools that have run.
         waiting: set when `wait` has begun.
@@ -48,7 +49,8 @@ class Service:
 
     lost: Callable[[object], bytes]
     refuse: Callable[[dict[str, Any]], bytes | None] = lambda _: None
-    known: str | None = None
+    tools: Sequence[dict[str, Any]] = TOOLS
+    known: set[str] = attrs.field(factory=set)
     opened: int = 0
     ran: list[str] = attrs.field(factory=list)
     waiting: trio.Event = attrs.field(factory=trio.Event)
@@ -66,28 +68,33 @@ class Service:
                 await stream.aclose()
         elif method == "initialize":
             self.opened += 1
-            self.known = f"session-{self.opened}"
+            session = f"session-{self.opened}"
+            self.known.add(session)
             result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": NAMED}
             await stream.send_all(
-                status(200, {"jsonrpc": "2.0", "id": number, "result": result}, Mcp_Session_Id=self.known)
+                status(200, {"jsonrpc": "2.0", "id": number, "result": result}, Mcp_Session_Id=session)
             )
-        elif request.headers.get("mcp-session-id") != self.known:
+        elif request.headers.get("mcp-session-id") not in self.known:
             await stream.send_all(self.lost(number))
         elif number is None:
             await stream.send_all(empty(202))
         else:
-            result = await self._result(method, said)
+            result = await self._result(method, request)
             await stream.send_all(status(200, {"jsonrpc": "2.0", "id": number, "result": result}))
 
-    async def _result(self, method: str, said: dict[str, Any]) -> dict[str, Any]:
+    async def _result(self, method: str, request: Request) -> dict[str, Any]:
         if method != "tools/call":
-            return {"tools": TOOLS} if method == "tools/list" else {}
-        name = said["params"]["name"]
+            return {"tools": self.tools} if method == "tools/list" else {}
+        return {"content": [{"type": "text", "text": await self.run(request)}]}
+
+    async def run(self, request: Request) -> str:
+        """Run a tool, and return its result."""
+        name = request.body["params"]["name"]
         self.ran.append(name)
         if name == "wait":
             self.waiting.set()
             await self.release.wait()
-        return {"content": [{"type": "text", "text": f"{name} done"}]}
+        return f"{name} done"
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:

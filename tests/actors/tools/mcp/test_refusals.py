@@ -62,7 +62,7 @@ async def test_a_service_that_has_lost_its_session(answer: Callable[[object], by
     service = Service(answer)
     async with service.served() as url, ready(server(url)) as pool:
         assert await call(pool, "look") == "look done"
-        service.known = None
+        service.known.clear()
         assert await call(pool, "look") == "look done"
         assert (service.opened, service.ran) == (2, ["look"] * 2)
         (health,) = pool.health()
@@ -117,7 +117,8 @@ async def test_a_service_that_lets_nobody_in(code: int) -> None:
         assert str(pool.health()[0].last_error).startswith(f"refused to connect: HTTP {code} ")
         service.refuse = lambda _: None
         await until(lambda: pool.health()[0].state == "ready")
-        service.known, service.refuse = None, lambda _: empty(code)
+        service.known.clear()
+        service.refuse = lambda _: empty(code)
         for _ in range(2):
             with pytest.raises(ToolError, match=f"HTTP {code} "):
                 await call(pool, "hop")
@@ -188,7 +189,8 @@ async def test_a_proxy_whose_service_is_away() -> None:
     service = Service(lambda _: empty(404), lambda _: empty(502) if down else None)
     down = False
     async with service.served() as url, ready(server(url)) as pool, trio.open_nursery() as nursery:
-        down, service.known = True, None
+        down = True
+        service.known.clear()
         waiting = ask(nursery, call, pool, "look")
         await until(lambda: pool.health()[0].state == "failed")
         with pytest.raises(ToolError, match=r"'web' is not connected: it .*HTTP 502"):
