@@ -134,6 +134,7 @@ def _in_memory(config: Config) -> Storage:
 def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActor | None) -> None:
     """Drop all that was derived from a store that has gone back."""
     supervisor.start_anew()
+    shared.completions.forget()
     shared.limiter.tenancy.expire()
     shared.auditor.note(AuditEntry(at=utc_now(), action="went_back", who="", tenant=None))
     if projector is not None:

@@ -11,6 +11,7 @@ from warren.actors.limits.limiter import Limiter
 from warren.actors.limits.tenancy import Tenancy
 from warren.actors.observe.counters import Counters
 from warren.actors.resources.audit import Auditor
+from warren.actors.resources.completions import Completions
 from warren.actors.resources.storage import Storage
 from warren.actors.turn.attaching import FetchFile
 from warren.actors.turn.plan import TurnSettings
@@ -68,6 +69,7 @@ class Shared:
         counters: the counts of all sessions, for the metrics.
         limiter: counts turns, sessions and tokens against the limits of tenants and tokens.
         options: the options of sessions that are created with none. They share this object, and what follows from it.
+        completions: makes and checks the completion tokens of tool calls.
         outages: the models that were overloaded or away a moment ago.
         lessons: the windows and answer limits of models, as refusals have told them.
         tracer: makes the traces of turns; None for no traces.
@@ -103,6 +105,12 @@ class Shared:
     @options.default
     def _options(self) -> SessionOptions:
         return self.config.settled(DEFAULTS)
+
+    completions: Completions = attrs.field(init=False)
+
+    @completions.default
+    def _completions(self) -> Completions:
+        return Completions(self.storage)
 
     outages: Outages = attrs.field(init=False)
 

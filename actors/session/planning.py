@@ -151,6 +151,7 @@ class Planner:
             asked.output(session),
             shared.counters,
             shared.storage,
+            shared.completions,
             asked.keep_alive,
             shared.storage.durable and asked.keeps_steps(session, config.durability),
         )

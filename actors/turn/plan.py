@@ -9,6 +9,7 @@ from warren.actors.events.fence import Guard
 from warren.actors.limits.tenancy import Spending
 from warren.actors.observe.counters import Counters
 from warren.actors.protocol import Compact, StartTurn
+from warren.actors.resources.completions import Completions
 from warren.actors.resources.storage import Storage
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.room import CompactionPlan, Lessons, Within
@@ -49,6 +50,7 @@ class TurnSettings:
         output: the schema of the answer; None if it stays a text.
         counters: the counts of all sessions, for the metrics.
         storage: the store of the runtime, which gets the files of answers and of tools' results.
+        completions: makes the completion tokens of tool calls.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
         keeps_steps: whether each step of the turn is stored before its tool calls begin, and their results before the
             next step.
@@ -72,6 +74,7 @@ class TurnSettings:
     output: OutputWish | None
     counters: Counters
     storage: Storage
+    completions: Completions
     keep_alive: bool | None = None
     keeps_steps: bool = False
     choice: ModelChoice = attrs.field(init=False)

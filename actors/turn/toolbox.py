@@ -20,6 +20,7 @@ from warren.base.values import define
 from warren.conversation import aliases, codec
 from warren.conversation.attachments import Attachment, File
 from warren.conversation.categories import Decision
+from warren.conversation.completion import TokenMaker
 from warren.conversation.events import (
     Event,
     ToolCallRequested,
@@ -81,6 +82,7 @@ class ToolRun:
         prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
         cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
         steps: keeps the states of the calls; None if they are kept with the end of the turn alone.
+        tokens: makes completion tokens of the calls; None if none can be made.
         asker: returns the gates for a call that may have run before, and that somebody has to decide on.
         left: the calls that an earlier process has left, by id, with their states; empty if none has.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
@@ -102,6 +104,7 @@ class ToolRun:
     cut: Mapping[str, str] = attrs.field(default=NO_CUTS, kw_only=True)
     steps: Steps | None = attrs.field(default=None, kw_only=True)
     left: Mapping[str, KeptCall] = attrs.field(default=NOTHING_LEFT, kw_only=True)
+    tokens: TokenMaker | None = attrs.field(default=None, kw_only=True)
     asker: Callable[[], Approvals] = attrs.field(default=nobody, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
@@ -279,7 +282,8 @@ class ToolRun:
         limit = tool.timeout or self.timeout
         self._ran.add(call.id)
         content, is_error, files = "", False, tuple[Attachment, ...]()
-        calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args, self.prompt_key))
+        place = (self.session_id, self.turn, number)
+        calling.set(ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens))
         asking.set(
             partial(self._question, call, tool, itertools.count(1))
         )  # each call has a task, and so a context of its own

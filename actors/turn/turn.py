@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
@@ -28,7 +29,14 @@ from warren.actors.turn.route import Candidate
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
 from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NOTHING_LEFT, KeepFiles, ToolRun, left_results
-from warren.base.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
+from warren.base.errors import (
+    AgentError,
+    BudgetExhaustedError,
+    CompactionDisabledError,
+    ProviderError,
+    StoreError,
+    WarrenError,
+)
 from warren.base.fields import encodable
 from warren.base.values import define
 from warren.compaction.layout import estimate
@@ -740,6 +748,9 @@ class Turn:
         else:
             plan.meter.tool_calls += allowed
             self._cuts = self._cuts + 1 if cut else 0
+        if not settings.completions.is_ready:
+            with suppress(StoreError):  # a tool that wants a token hears of it
+                await settings.completions.key()
         self._tool_run = run = ToolRun(
             settings.tools,
             self.emit,
@@ -758,6 +769,7 @@ class Turn:
             steps=self.steps,
             left=left,
             asker=self._asker,
+            tokens=settings.completions.maker(self.record.tenant),
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

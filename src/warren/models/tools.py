@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Final, Literal, Self, get_args, get_origin, get_type_hints, overload
 
 import attrs
 import msgspec
@@ -15,6 +15,7 @@ from warren.base.fields import OneOf, positive
 from warren.base.values import frozen
 from warren.conversation.attachments import File, are_files
 from warren.conversation.categories import Category, Decision
+from warren.conversation.completion import TokenMaker
 from warren.models.arguments import unwrapped
 
 Restart = Literal["replay", "ask", "report"]
@@ -47,6 +48,7 @@ class ToolCall:
     name: str
     args: Mapping[str, Any]
     prompt_key: str | None = None
+    _tokens: TokenMaker | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
     def key(self) -> str:
@@ -63,6 +65,28 @@ class ToolCall:
         turn = "key" if of_key else self.turn
         return f"{self.session_id}:{turn}:{self.number}:{hashlib.sha256(called).hexdigest()[:16]}"
 
+    def token(self, *, expires: float) -> str:
+        """Return a completion token: whoever has it can give the result of this call, once, from anywhere.
+
+        Send it to the service that does the work, and then return `ToolOutput.later(token)`: the turn waits for the
+        result without a task. The service sends the result to `POST /complete/{token}` of a gateway, or anybody gives
+        it by `SessionService.complete_tool`. It may be given before the tool returns.
+
+        Each token of a call counts as the same one, in whichever process the call runs; one of them gives one result.
+        Trap: the token is all that is asked for at `POST /complete/{token}`. Treat it as a password, and never log it.
+
+        Args:
+            expires: seconds for which it is good, a year (366 days) at most. Without a result by then the call fails.
+
+        Raises:
+            ValueError: if `expires` is not in this range, or if the model has given the call an id of thousands of
+                characters.
+            RuntimeError: if no token can be made just now, because the store could not be read.
+        """
+        if self._tokens is None:
+            raise RuntimeError("no completion token can be made: the store, which has the key, could not be read")
+        return self._tokens.make(self.session_id, self.call_id, self.key, expires)
+
 
 def _tuple(files: Sequence[File]) -> tuple[File, ...]:
     return tuple(files)
@@ -70,15 +94,26 @@ def _tuple(files: Sequence[File]) -> tuple[File, ...]:
 
 @frozen
 class ToolOutput:
-    """A result of a tool that has files besides its text, such as an image of a chart.
+    """A result of a tool that is no text alone: it has files, such as an image of a chart, or it comes later.
 
     Attributes:
         text: the text for the model.
         files: the files, each given by its bytes; a model that does not take one is told of it by a note.
+        token: the completion token of a result that comes later; None if this is the result.
     """
 
     text: str
     files: tuple[File, ...] = attrs.field(default=(), converter=_tuple, validator=are_files)
+    token: str | None = attrs.field(default=None, repr=False, kw_only=True)
+
+    @classmethod
+    def later(cls, token: str) -> Self:
+        """Return the word that the result comes from outside, under a token of `current_call().token`.
+
+        The call waits until somebody gives the result, or until the token expires: then its result is an error. With a
+        store it waits through restarts of the process.
+        """
+        return cls("", token=token)
 
 
 calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)

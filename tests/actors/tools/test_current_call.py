@@ -1,6 +1,7 @@
 """The call that a tool works on: its place in the session, and a key that outlives a lost turn."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from tests.domain.strategies import json_values, text
 from tests.support.faulty_store import Faults
 from tests.support.models import reply, says
-from tests.support.runtime import new_session, open_runtime
+from tests.support.runtime import new_session, open_runtime, storage_of
 from warren.base.errors import StoreError
 from warren.conversation import codec
+from warren.conversation.completion import CompletionKey
 from warren.conversation.messages import ToolUseBlock
 from warren.models.tools import ToolCall, current_call, tool
 from warren.settings.config import Config
@@ -110,3 +112,30 @@ async def test_there_is_no_call_outside_of_a_tool() -> None:
     """The error says what is wrong."""
     with pytest.raises(RuntimeError, match="inside of the tool"):
         current_call()
+
+
+@tool
+def hand_out() -> str:
+    """Return the token of the call, from a thread."""
+    return current_call().token(expires=60)
+
+
+async def test_a_tool_gets_the_completion_token_of_its_call(tmp_path: Path) -> None:
+    """In a thread, and after a restart: the token is of the call, and signed with the secret of the store."""
+    secrets = set[bytes]()
+    for _ in range(2):
+        model = says(reply("", ToolUseBlock("a", "hand_out", {})), reply("done"))
+        async with open_runtime(model, tools=[hand_out], store=tmp_path) as service:
+            session_id = await new_session(service)
+            await service.start_turn(session_id, "go")
+            store = await storage_of(service).reader()
+            secrets.add(secret := await store.secret())
+            (result,) = [
+                result
+                for entry in (await service.history(session_id)).messages
+                for result in getattr(entry.message, "results", ())
+            ]
+        claims = CompletionKey.of(secret).check(result.content, datetime.now(UTC), "default")
+        assert (claims.session_id, claims.call_id) == (session_id, "a")
+        assert claims.key.startswith(f"{session_id}:1:1:")
+    assert len(secrets) == 1
