@@ -47,6 +47,7 @@ class Status:
         renewals: how often the process has renewed its leases. A row with fewer than were confirmed shows that the
             store has gone back.
         clock_ahead: seconds by which the store's clock is ahead of that of the process; 0 if that is not known.
+        process: its name for `warren.storage.own_process.has_ended`; None if it has none.
     """
 
     started_at: datetime = attrs.field(factory=lambda: moment(0))
@@ -58,15 +59,20 @@ class Status:
     group: str | None = None
     renewals: int = 0
     clock_ahead: float = 0.0
+    process: str | None = None
 
 
 def status_text(
-    started_at: datetime, said: Announcement | None, renewals: int = 0, clock_ahead: float | None = None
+    started_at: datetime,
+    said: Announcement | None,
+    renewals: int = 0,
+    clock_ahead: float | None = None,
+    process: str | None = None,
 ) -> str:
     """Return the status of this process, as it is stored."""
     said = said or Announcement()
     place = said.name, said.address, said.draining, said.load, said.group
-    status = Status(started_at, VERSION, *place, renewals, round(clock_ahead or 0.0, 1))
+    status = Status(started_at, VERSION, *place, renewals, round(clock_ahead or 0.0, 1), process)
     return codec.encode(status).decode()
 
 

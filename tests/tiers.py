@@ -81,6 +81,7 @@ PLACES: Final = (
     "storage/test_file.py::test_a_read_only_disk",
     "storage/test_file.py::test_examining_a_store_beside_which_no_file_may_grow",
     "storage/test_file.py::test_opening_a_file_that_may_not_grow",
+    "storage/test_own_process.py",
     "storage/test_leases.py::test_kill_loses_nothing_that_was_acknowledged",
     "surfaces/test_fuzz.py",
     "surfaces/test_proxies.py",

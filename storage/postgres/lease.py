@@ -2,26 +2,31 @@
 
 A process is alive for others while its row in `holders` has not expired, and while the server knows of its advisory
 lock, which ends with its connection. A connection that was lost is replaced: for that time the row says up to when the
-process counts as alive without its lock. All times are the server's. Every takeover raises the epoch in the session's
+process counts as alive without its lock. Only of a process of the same machine can it be sure that it has ended: who
+opens the store removes such rows. All times are the server's. Every takeover raises the epoch in the session's
 row, and a commit names the epoch of its lease: a process that wakes up after its lease was taken over cannot write.
 """
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+import contextlib
 import os
 import socket
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import trio
+from psycopg import errors
 
 from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.settings.config import PostgresConfig
-from warren.storage.membership import ForgottenError, boot_time, is_newest, new_key, now, status_text
-from warren.storage.postgres.driver import Connection, escaped, unescaped
+from warren.storage.membership import ForgottenError, boot_time, is_newest, new_key, now, status_of, status_text
+from warren.storage.own_process import has_ended, own_name
+from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
 
 GRACE: Final = 1 / 3
@@ -55,6 +60,16 @@ _REAP: Final = f"""
         RETURNING h.key
     ) DELETE FROM warren.writers WHERE holder IN (SELECT key FROM gone)
 """
+_OTHERS: Final = """
+    SELECT h.key, h.status FROM warren.holders h
+    WHERE h.expires_at > clock_timestamp() AND h.key IS DISTINCT FROM $1::int
+"""
+_BURY: Final = f"""
+    WITH gone AS (DELETE FROM warren.holders h WHERE h.key = ANY ($1::int[]) AND NOT {_LOCKED} RETURNING h.key)
+    DELETE FROM warren.writers WHERE holder IN (SELECT key FROM gone) RETURNING holder
+"""
+BURIAL: Final = 1.0
+"""Seconds that the connections of processes that have ended get to end, too."""
 _TRY_LOCK: Final = f"SELECT pg_try_advisory_lock({LOCK}, $1::int)"
 LIVING: Final = f"SELECT h.name, h.version FROM warren.holders h WHERE {ALIVE} ORDER BY h.key"
 """A query for the living processes: their names, and how many scripts of the tables their programs know."""
@@ -136,6 +151,7 @@ class Holder:
         stored: the number of the newest group that is known to be stored. A store without it has gone back.
         went_back: how often the store went back: each time this process died as a holder, and became another one.
         clock_ahead: see Store.
+        process: the name by which others can tell that this process has ended; None if they cannot.
     """
 
     name: str
@@ -148,6 +164,7 @@ class Holder:
     stored: int = 0
     went_back: int = 0
     clock_ahead: float | None = None
+    process: str | None = attrs.field(factory=own_name)
     _renewals: int = 0
     _confirmed: int = 0  # the newest of these renewals that is known to be stored
     _locked: Connection | None = None  # the connection that has the lock
@@ -174,6 +191,17 @@ class Holder:
         if self.key is None:
             raise too_new(await state_of(db))
         await self._lock(db)
+
+    async def bury(self, db: Connection) -> None:
+        """Remove the rows of processes of this machine that have ended, so that their sessions are free at once.
+
+        For all others they would live until their grace is over: only here it is sure that they do not come back. It
+        does nothing for a role that may not write. Raises LostError.
+        """
+        with contextlib.suppress(errors.Error), trio.move_on_after(BURIAL):
+            while dead := [key for key, status in await db.fetch(_OTHERS, self.key) if _has_ended(status)]:
+                if not await db.fetch(_BURY, array(dead)):
+                    await trio.sleep(BURIAL / 20)
 
     async def renew(self, db: Connection) -> bool:
         """Postpone the expiry; return whether this node was asked to drain. Does nothing before `register`.
@@ -215,8 +243,13 @@ class Holder:
         self.lapses += 1
 
     def _status(self) -> str:
-        return status_text(self.started_at, self.said, self._renewals, self.clock_ahead)
+        return status_text(self.started_at, self.said, self._renewals, self.clock_ahead, self.process)
 
     async def _lock(self, db: Connection) -> None:
         """Take the lock, unless a lost connection still has it: then it counts as locked, and a renewal tries again."""
         self._locked = db if await db.value(_TRY_LOCK, self.key) else None
+
+
+def _has_ended(stored: Any) -> bool:
+    process = status_of(stored).process
+    return process is not None and has_ended(process)

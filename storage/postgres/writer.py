@@ -93,13 +93,17 @@ class Writer:
     _keeping: trio.Lock = attrs.field(factory=trio.Lock)
 
     async def open(self) -> None:
-        """Connect, and bring the tables up to this version. Raises StoreError, LostError and psycopg's Error."""
+        """Connect, bring the tables up to this version, and free the sessions of processes that have surely ended.
+
+        Raises StoreError, LostError and psycopg's Error.
+        """
         with trio.CancelScope(shield=True):
             self._db = await self._prepared()
             for each in self._db.notices:
                 logger.warning("%s", each)
             try:
                 self.guard = await guard_of(self._db)
+                await self.holder.bury(self._db)
             except BaseException:
                 self._db.close()
                 raise

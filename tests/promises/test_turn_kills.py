@@ -15,6 +15,8 @@ from tests.support.postgres import database
 
 Pick = Callable[[dict[str, int]], list[tuple[str, int, str]]]
 LEASE = 1.5
+LONG_LEASE = 60.0
+"""A process that finds its predecessor dead waits for no lease."""
 SLACK = 3.0
 """Seconds beyond the promised one, for a machine that has other work."""
 
@@ -64,7 +66,7 @@ async def run(folder: Path, kind: str, pick: Pick, *, nodes: bool) -> None:
     """Run a world on a store, and tell its figures."""
     with nullcontext(None) if kind == "files" else database() as url:
         async with Servers().served() as servers:
-            world = World(folder, servers, url, LEASE)
+            world = World(folder, servers, url, LEASE if nodes else LONG_LEASE)
             grace = 0.0 if url is None else LEASE / 3
             await (two_nodes(world, pick, grace) if nodes else one_process(world, pick))
     told(world, f"{kind}, {'two nodes' if nodes else 'one process'}")

@@ -123,12 +123,11 @@ async def obey(service: SessionService, stop: Callable[[], None]) -> None:
     stop()
 
 
-async def main(place: str, lease: float | None, model: str, tools: str, node: str | None) -> None:
+async def main(place: str, lease: float, model: str, tools: str, node: str | None) -> None:
     """Serve until SIGTERM."""
-    settings: dict[str, Any] = {} if lease is None else {"lease": lease}
     in_database = place.startswith("postgresql:")
     store = (
-        PostgresConfig(place, **settings) if in_database else StoreConfig(Path(place), projections=False, **settings)
+        PostgresConfig(place, lease=lease) if in_database else StoreConfig(Path(place), lease=lease, projections=False)
     )
     named = None if node is None else NodeConfig(name=node)
     served = ToolsConfig(mcp_servers=(tool_server(tools),))

@@ -1,5 +1,6 @@
 """A store, processes that are ended within turns of ten tool calls, and what has to be true of each turn afterwards."""
 
+import itertools
 import json
 import os
 import random
@@ -109,15 +110,15 @@ class World:
         folder: of the store.
         servers: the model and the tools.
         database: the address of the store, if it is in a database.
-        lease: the seconds of its leases; None for the default.
+        lease: the seconds of its leases.
         went_on: the seconds after which turns went on, by what ended their processes.
         hits: the points at which processes were ended.
     """
 
     folder: Path
     servers: Servers
-    database: str | None = None
-    lease: float | None = None
+    database: str | None
+    lease: float
     went_on: list[float] = attrs.field(factory=list)
     hits: Counter[str] = attrs.field(factory=Counter)
     turns: int = 0
@@ -280,11 +281,11 @@ def _events(rows: Rows, session_id: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def chosen(passed: dict[str, int], chance: random.Random, number: int) -> list[tuple[str, int, str]]:
-    """Return points to end a process at, each with the number of the pass and the signal: other points first."""
+    """Return points to end a process at, each with the number of the pass and the signal: other ones first."""
     names = sorted(passed)
     chance.shuffle(names)
     picked = [(name, chance.randint(1, passed[name])) for name, _ in zip(names * number, range(number), strict=False)]
-    return [(name, at, chance.choice(("SIGKILL", "SIGTERM"))) for name, at in picked]
+    return [(*each, by) for each, by in zip(picked, itertools.cycle(("SIGKILL", "SIGTERM")), strict=False)]
 
 
 def every(passed: dict[str, int]) -> list[tuple[str, int, str]]:

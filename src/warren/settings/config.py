@@ -230,7 +230,7 @@ class PostgresConfig:
         lock_timeout: seconds that a commit waits for the lock of another process on a session.
         readers: connections that serve reads.
         lease: seconds after which other processes may take over the sessions of this process if it hangs. The sessions
-            of a process that has died are free after a third of it.
+            of a process that has died are free after a third of it, or once another one opens the store in its place.
         holder: name of this process in the errors that other processes get for its sessions; None makes a name of the
             program, the pid and the host.
         project: the folder into which the sessions of a store in a database are also written as plain files; None
