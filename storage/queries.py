@@ -17,6 +17,7 @@ from warren.calls.operators import AuditRequest
 from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import MessageRow, SessionRecord
+from warren.conversation.views import TurnState
 from warren.conversation.waits import Wait, WaitReason
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import By, Figures
@@ -207,11 +208,29 @@ class HandoverAnswer(Query[bool | None]):
 
 
 @frozen
+class InTurn:
+    """A filter of sessions by the state of their open turns.
+
+    The store tells the state of a turn by its row, unless this process has the turn in memory.
+
+    Attributes:
+        state: the state.
+        here: sessions of this process whose turns have that state in memory.
+        others: sessions of this process whose turns have another state in memory.
+    """
+
+    state: TurnState
+    here: Collection[str] = ()
+    others: Collection[str] = ()
+
+
+@frozen
 class SessionList(Query[Rows[SessionRecord]]):
     """A page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
 
     A damaged row takes a place of the page, and is named beside it. The read costs as much as the page and `offset`,
-    for histories of any length; with `labels` that few of many sessions carry, as an index of all sessions.
+    for histories of any length; with `labels` that few of many sessions carry, as an index of all sessions; with
+    `in_turn` as all sessions with an open turn.
     """
 
     tenant: str
@@ -219,6 +238,7 @@ class SessionList(Query[Rows[SessionRecord]]):
     limit: int = 50
     labels: Mapping[str, str] = attrs.field(factory=dict)
     include_archived: bool = False
+    in_turn: InTurn | None = None
 
 
 @frozen

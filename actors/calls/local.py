@@ -1,6 +1,6 @@
 """The runtime of this process for one caller: what the handlers of calls work with."""
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self, TypeVar
 
 import attrs
@@ -18,10 +18,10 @@ from warren.calls.base import Facts
 from warren.calls.sessions import DeleteRequest, ResumeRequest
 from warren.conversation.attachments import Blob
 from warren.conversation.records import SessionRecord
-from warren.conversation.views import SessionSummary, SessionView, summary_of, turn_of, view_of
+from warren.conversation.views import SessionSummary, SessionView, TurnState, TurnView, summary_of, turn_of, view_of
 from warren.mailbox import Message
 from warren.reports.audit import Action, AuditEntry
-from warren.storage.queries import HasSession, Holders, LivingNodes, Query, SessionRow
+from warren.storage.queries import HasSession, Holders, InTurn, LivingNodes, OpenWaits, Query, SessionRow
 from warren.storage.refusals import leased, not_found
 
 if TYPE_CHECKING:
@@ -150,36 +150,55 @@ class Local:
         record = await self.read(SessionRow(session_id, self.principal.tenant))
         if record is None:
             raise not_found(session_id)
-        return self.stored_view(record, runs=session_id in await self.held_elsewhere([record]))
+        return await self.stored_view(record)
 
-    def stored_view(self, record: SessionRecord, *, runs: bool = False) -> SessionView:
-        """Return the view of a session whose record in the store is newer than the one in memory.
-
-        `runs` tells that another living process has the session, and so runs a turn that is stored open.
-        """
+    async def stored_view(self, record: SessionRecord) -> SessionView:
+        """Return the view of a session whose record in the store is newer than the one in memory."""
+        turn = (await self.open_turns([record])).get(record.session_id)
         actor = self.supervisor.find(record.session_id)
         active = actor is not None and actor.turn_runs
-        turn = turn_of(record, runs=active or runs)
         return view_of(record, live=self.supervisor.is_live(actor), active=active, turn=turn)
 
-    async def held_elsewhere(self, records: Iterable[SessionRecord]) -> Collection[str]:
-        """Return those of some sessions with a turn that is stored open that other living processes have."""
-        asked = [each.session_id for each in records if each.turn is not None]
+    async def open_turns(self, records: Iterable[SessionRecord]) -> Mapping[str, TurnView]:
+        """Return the turns of some sessions that are stored open. The store is asked only if there are any."""
+        asked = {each.session_id: each for each in records if each.turn is not None}
         if not asked or not self.supervisor.shared.storage.durable:
-            return ()
+            return {}
         store = await self.supervisor.shared.storage.reader()
         others = {node.key for node in await store.read(LivingNodes()) if node.key != store.key}
         held = await store.read(Holders(asked)) if others else {}
-        return [session_id for session_id, each in held.items() if each.holder in others]
+        runs = {session_id for session_id, each in held.items() if each.holder in others}
+        waiting = [session_id for session_id, each in asked.items() if each.turn is not None and each.turn.wakes]
+        waits = await store.read(OpenWaits(waiting)) if waiting else {}
+        found = dict[str, TurnView]()
+        for session_id, record in asked.items():
+            actor = self.supervisor.find(session_id)
+            active = actor is not None and actor.turn_runs
+            turn = turn_of(record, waits.get(session_id, ()), runs=active or session_id in runs)
+            if turn is not None:
+                found[session_id] = turn
+        return found
 
-    def summary(self, record: SessionRecord, held: Collection[str] = ()) -> SessionSummary:
-        """Return the row of a session in the list; `held` is as `held_elsewhere` returns it."""
+    def in_turn(self, state: TurnState) -> InTurn:
+        """Return the filter of the sessions whose turns are in a state, here or in the store."""
+        here, others = list[str](), list[str]()
+        for handle in self.supervisor.registry:
+            actor = handle.actor
+            if actor is not None and actor.turn_runs:
+                turn = actor.turn if actor.current else None
+                found = "running" if not actor.current else None if turn is None else turn.state
+                (here if found == state else others).append(actor.session_id)
+        return InTurn(state, here, others)
+
+    def summary(self, record: SessionRecord, turn: TurnView | None = None) -> SessionSummary:
+        """Return the row of a session in the list; `turn` is its turn that is stored open, if known."""
         actor, node = self.supervisor.find(record.session_id), self.supervisor.shared.storage.node
         name = None if node is None else node.name
         if actor is not None and actor.current:
             return actor.summary(name)
         active = actor is not None and actor.turn_runs
-        turn = turn_of(record, runs=active or record.session_id in held)
+        if turn is None:
+            turn = turn_of(record, (), runs=active)
         return summary_of(record, live=self.supervisor.is_live(actor), active=active, node=name, turn=turn)
 
     # -- the audit

@@ -210,17 +210,19 @@ class SessionActor:
 
     def view(self) -> SessionView:
         """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
-        pending, turn = self.pending_approvals, self._turn_view()
+        pending, turn = self.pending_approvals, self.turn
         return view_of(self._shown, live=True, active=self.turn_runs, pending=pending, turn=turn)
 
     def summary(self, node: str | None) -> SessionSummary:
         """Return the session's row in a list, as `view`. It has to be loaded. `node` is this process if it is one."""
-        pending, turn = len(self.pending_approvals), self._turn_view()
+        pending, turn = len(self.pending_approvals), self.turn
         return summary_of(self._shown, live=True, active=self.turn_runs, pending=pending, node=node, turn=turn)
 
-    def _turn_view(self) -> TurnView | None:
+    @property
+    def turn(self) -> TurnView | None:
+        """The turn that has not ended. The session has to be loaded."""
         turn = self._turn
-        return turn_of(self.conversation.known, runs=False) if turn is None or turn.only_compacts else turn.view()
+        return turn_of(self.conversation.known, (), runs=False) if turn is None or turn.only_compacts else turn.view()
 
     @property
     def _shown(self) -> SessionRecord:

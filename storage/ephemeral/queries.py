@@ -127,7 +127,15 @@ def _was_told(store: Contents, query: ask.WasTold) -> bool:
 def _list(store: Contents, query: ask.SessionList) -> Rows[SessionRecord]:
     wanted = query.labels.items()
     matching = (each.record for each in _of(store, query.tenant) if wanted <= each.record.labels.items())
+    if (turn := query.in_turn) is not None:
+        matching = (each for each in matching if _is_in(each, turn))
     return _rows(heapq.nsmallest(query.offset + query.limit, matching, key=_newest_first)[query.offset :])
+
+
+def _is_in(record: SessionRecord, turn: ask.InTurn) -> bool:
+    if record.turn is None or record.session_id in (*turn.here, *turn.others):
+        return record.session_id in turn.here
+    return turn.state == ("parked" if record.turn.wakes is None else "waiting")  # no other process can run it
 
 
 def _newest_first(record: SessionRecord) -> tuple[float, str]:

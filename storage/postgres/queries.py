@@ -11,11 +11,12 @@ from warren.base.nodes import Node
 from warren.calls.creation import FIRST_PROMPT, Created
 from warren.conversation import codec
 from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
+from warren.conversation.views import TurnState
 from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
 from warren.storage.postgres import attachments, audit, inbox, ledger
 from warren.storage.postgres.commit import marks_of
-from warren.storage.postgres.driver import Connection, LostError, Row, array, escaped, unescaped
+from warren.storage.postgres.driver import Connection, LostError, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard
 from warren.storage.postgres.lease import Holder, alive, rival
 from warren.storage.postgres.nodes import NODES, node_in
@@ -90,6 +91,20 @@ _LAST_STORED: Final = f"""
     FROM warren.sessions s WHERE session_id = $1 AND state <> {DELETED}
 """
 _LAST_BEFORE: Final = f"SELECT max(seq) FROM warren.events WHERE session = {_KEY_OF} AND seq < $3::int8"
+_WAITS: Final = "(turn::json ->> 'wakes') IS NOT NULL"
+_STATES: Final[Mapping[TurnState, str]] = {
+    "waiting": _WAITS,
+    "running": f"NOT {_WAITS} AND EXISTS (SELECT FROM others WHERE others.key = s.holder)",
+    "parked": f"NOT {_WAITS} AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)",
+}
+_IN_TURN: Final = f"""
+    WITH others AS MATERIALIZED (
+        SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $2::int AND {alive("$2::int")}
+    )
+    SELECT key FROM warren.sessions WHERE tenant = $1 AND session_id = ANY ($3::text[])
+    UNION SELECT key FROM warren.sessions s
+    WHERE tenant = $1 AND turn IS NOT NULL AND session_id <> ALL ($4::text[]) AND {{state}}
+"""
 # The living processes are found once, not for each session: to ask the server for its locks takes long.
 _SESSIONS_THAT_WAIT: Final = f"""
     WITH others AS MATERIALIZED (
@@ -316,17 +331,31 @@ async def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
 
 async def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     archived, values = query.include_archived, (query.limit, query.offset, query.tenant)
-    if not query.labels:
+    if not query.labels and query.in_turn is None:
         rows = await at.db.fetch(_page(COLUMNS, COLUMNS, "", include_archived=archived), *values)
     else:
         # By the login role. Behind row-level security the index of the labels is not used, as the server cannot know
         # that the comparison of arrays shows nothing of a row.
-        marked = "AND marks @> $4::text[] AND marks <> '{}'"
-        sql = _page("key, updated_at, session_id", "key", marked, include_archived=archived)
-        keys = array([key for (key,) in await at.login.fetch(sql, *values, array(marks_of(query.labels)))])
+        conditions, more = list[str](), list[Value]()
+        if query.labels:
+            conditions.append("AND marks @> $4::text[] AND marks <> '{}'")
+            more.append(array(marks_of(query.labels)))
+        if query.in_turn is not None:
+            conditions.append(f"AND key = ANY (${len(values) + len(more) + 1}::int8[])")
+            more.append(array(await _in_turn(at, query.tenant, query.in_turn)))
+        sql = _page("key, updated_at, session_id", "key", " ".join(conditions), include_archived=archived)
+        keys = array([key for (key,) in await at.login.fetch(sql, *values, *more)])
         sql = _page(COLUMNS, COLUMNS, "AND key = ANY ($4::int8[])", include_archived=archived)
         rows = await at.db.fetch(sql, query.limit, 0, query.tenant, keys)
     return Rows(rows, record_of, lambda row: shown(row[0]))
+
+
+async def _in_turn(at: Reading, tenant: str, turn: ask.InTurn) -> list[int]:
+    """Return the keys of the sessions that a filter lets through."""
+    here = [escaped(each) for each in turn.here]
+    known = array([*here, *(escaped(each) for each in turn.others)])
+    rows = await at.login.fetch(_IN_TURN.format(state=_STATES[turn.state]), tenant, at.me.key, array(here), known)
+    return [key for (key,) in rows]
 
 
 def _page(inner: str, columns: str, condition: str, *, include_archived: bool) -> str:

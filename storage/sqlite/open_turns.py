@@ -1,14 +1,16 @@
 """Open turns with SQL: the states of their tool calls, and how many of them no process has."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import apsw
 
+from warren.conversation.views import TurnState
 from warren.storage.operations import Commit
-from warren.storage.queries import OpenTurns
+from warren.storage.queries import InTurn, OpenTurns
 from warren.storage.rows import CALL, OPEN, call_to_row, shown
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import raw
@@ -20,6 +22,20 @@ _SET: Final = f"""
     ON CONFLICT (session, place) DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body
 """
 _CALLS: Final = f"SELECT {raw(CALL)} FROM calls WHERE session = ? ORDER BY place"
+_WAITS: Final = "iif(json_valid(turn), turn ->> '$.wakes', NULL) IS NOT NULL"
+_HELD: Final = "coalesce(holder IN (SELECT value FROM json_each(?)), 0)"
+_STATES: Final[Mapping[TurnState, str]] = {
+    "waiting": _WAITS,
+    "running": f"NOT {_WAITS} AND {_HELD}",
+    "parked": f"NOT {_WAITS} AND NOT {_HELD}",
+}
+_CHOSEN: Final = """
+    WITH chosen AS MATERIALIZED (
+        SELECT key FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))
+        UNION SELECT key FROM sessions
+        WHERE turn IS NOT NULL AND tenant = ? AND session_id NOT IN (SELECT value FROM json_each(?)) AND {state}
+    )
+"""
 _FORGET: Final = "UPDATE sessions SET turn = NULL WHERE key = ?"
 _OPEN: Final = f"""
     SELECT {raw("tenant, holder")}, count(*) FROM sessions
@@ -53,6 +69,14 @@ def forget(db: apsw.Connection, session: int) -> None:
 def calls_of(db: apsw.Connection, session: int) -> list[Any]:
     """Return the rows of `CALL` of a session, in the order of the answer."""
     return db.execute(_CALLS, (session,)).fetchall()
+
+
+def chosen(at: Reading, tenant: str, turn: InTurn) -> tuple[str, Sequence[Any]]:
+    """Return the table `chosen` of a filter, for the beginning of a query, and the values in it."""
+    held = () if turn.state == "waiting" else [each.key for each in at.me.nodes(at.db) if each.key != at.me.key]
+    here = json.dumps(list(turn.here)), tenant, json.dumps([*turn.here, *turn.others])
+    sql = _CHOSEN.format(state=_STATES[turn.state])
+    return sql, here if turn.state == "waiting" else (*here, json.dumps(held))
 
 
 def count(at: Reading, query: OpenTurns) -> Mapping[str, int]:

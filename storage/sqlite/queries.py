@@ -116,6 +116,7 @@ _EVENTS: Final = f"""
 """
 
 
+_CHOSEN: Final = "chosen CROSS JOIN sessions USING (key)"
 _NO_STATE: Final = (f"< {OPEN}", f"> {DELETED}", "IS NULL")
 """Conditions on the state of damaged rows, which pages have to name."""
 
@@ -266,21 +267,22 @@ def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
 
 
 def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
-    states, labels = (OPEN, ARCHIVED) if query.include_archived else (OPEN,), query.labels
+    states, labels, turn = (OPEN, ARCHIVED) if query.include_archived else (OPEN,), query.labels, query.in_turn
+    chosen, given = ("", ()) if turn is None else open_turns.chosen(at, query.tenant, turn)
     values = (query.tenant, *(text for mark in labels.items() for text in mark))
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
     wanted = (*(f"= {state}" for state in states), *_NO_STATE)
-    arms = " UNION ALL ".join(_arm(state, len(labels)) for state in wanted)
+    arms = " UNION ALL ".join(_arm(state, len(labels), "sessions" if turn is None else _CHOSEN) for state in wanted)
     page = f"SELECT key FROM ({arms} ORDER BY updated_at DESC, session_id LIMIT ? OFFSET ?)"
-    sql = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
-    rows: list[Any] = at.db.execute(sql, (*(values * len(wanted)), query.limit, query.offset)).fetchall()
+    sql = f"{chosen}SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
+    rows: list[Any] = at.db.execute(sql, (*given, *(values * len(wanted)), query.limit, query.offset)).fetchall()
     return Rows(rows, row_to_record, lambda row: shown(row[0]))
 
 
-def _arm(state: str, labels: int) -> str:
+def _arm(state: str, labels: int, table: str) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
     conditions = ["tenant = ?", f"state {state}", *[label] * labels]
-    return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"
+    return f"SELECT key, updated_at, session_id FROM {table} WHERE {' AND '.join(conditions)}"
 
 
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {

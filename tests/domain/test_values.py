@@ -30,10 +30,22 @@ from warren.conversation.messages import (
     UserMessage,
     with_unique_calls,
 )
+from warren.conversation.open_turn import OpenTurn, TurnStart
 from warren.conversation.records import SessionRecord, Span
 from warren.conversation.transcript import ATTACHED, Continued, Transcript, weight_of
 from warren.conversation.usage import Usage
-from warren.conversation.views import PendingApproval, TurnResult, lifecycle_of, summary_of, view_of
+from warren.conversation.views import (
+    PendingApproval,
+    TurnResult,
+    TurnState,
+    TurnView,
+    WaitingCall,
+    lifecycle_of,
+    summary_of,
+    turn_of,
+    view_of,
+)
+from warren.conversation.waits import Wait
 from warren.settings.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 
 CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
@@ -312,6 +324,20 @@ def test_a_summary_shows_the_record() -> None:
         assert getattr(summary, name) == getattr(view.state, name), name
     assert summary.total_tokens == view.billing.total_tokens
     assert summary.pending_approvals == len(view.state.pending_approvals)
+
+
+@pytest.mark.parametrize(
+    ("wakes", "runs", "state"),
+    [(None, True, "running"), (None, False, "parked"), (UPDATED, True, "waiting"), (UPDATED, False, "waiting")],
+)
+def test_the_state_of_a_stored_turn(wakes: datetime | None, runs: bool, state: TurnState) -> None:  # noqa: FBT001
+    """A turn whose calls all wait says so, whether or not a process has it, with what each of them waits for."""
+    turn = OpenTurn(CREATED, 1, 3, 0, TurnStart(0, 0, Usage(), Spent(0, 0, 0, 0)), resumed=2, wakes=wakes)
+    wait = Wait("call-1.1", "question", "waiting", "shell", {}, "shell", CREATED, UPDATED, "call-1")
+    shown = turn_of(attrs.evolve(RECORD, turn=turn), [wait], runs=runs)
+    waits = (WaitingCall("call-1", "shell", "question", CREATED),) if state == "waiting" else ()
+    assert shown == TurnView(state, CREATED, 2, waits)
+    assert turn_of(RECORD, [], runs=runs) is None
 
 
 @pytest.mark.parametrize(

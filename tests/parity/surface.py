@@ -96,6 +96,7 @@ class Surface(abc.ABC):
         unseen: fields of results, by operation, that it does not show.
         swallows: errors that are none on it, by contract.
         lists_archived: whether it can be asked for a list with archived sessions.
+        lists_by_turn: whether it can be asked for sessions by the state of their turns.
         anywhere: whether it plays the scenarios alone that neither reach into the runtime nor are about processes.
         forks: whether its calls are processes.
         per_process: whether each call is a process of its own: without a store nothing of one is left for the next.
@@ -107,6 +108,7 @@ class Surface(abc.ABC):
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {}
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset()
     lists_archived: ClassVar[bool] = True
+    lists_by_turn: ClassVar[bool] = True
     anywhere: ClassVar[bool] = False
     forks: ClassVar[bool] = False
     per_process: ClassVar[bool] = False

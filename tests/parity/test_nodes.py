@@ -15,6 +15,7 @@ pytestmark = pytest.mark.time_limit(60)
 NODE: Final = ThroughAnotherNode()
 OTHERWISE: Final = {
     "views": "a list comes from the store, in which a session of another node is stored, and not live",
+    "by_the_states_of_turns": "a list comes from the store, in which nothing is of a text turn that runs elsewhere",
     "shutting_down": "a node that ends refuses calls, and another node looks for the session again",
 }
 """Scenarios that are not the same at another node, and why."""

@@ -63,6 +63,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "by": "",
         "limit": "number",
         "include_archived": "flag",
+        "turn_state": "none",
         "after_seq": "number/none",
         "at": "number/none",
         "scope": "",

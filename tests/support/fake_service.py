@@ -555,6 +555,7 @@ async def _list(service: FakeService, call: ListRequest) -> SessionPage:
         for each in reversed(service.sessions.values())
         if (call.include_archived or each.lifecycle != "archived")
         and (call.labels or {}).items() <= each.labels.items()
+        and call.turn_state is None  # no turn of this service stays open
     ]
     return SessionPage(tuple(shown[call.offset : call.offset + call.limit]))
 

@@ -18,7 +18,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "initialize": {"client_info": {"name": "test", "version": "1"}},
     "session/create": {"prompt": "hi", "model": "echo", "labels": {"a": "b"}, "budget": {"max_steps": 3}},
     "session/watch": {"labels": {"a": "b"}, "include_archived": True},
-    "session/list": {"offset": 0, "limit": 5, "labels": {"a": "b"}, "include_archived": True},
+    "session/list": {"offset": 0, "limit": 5, "labels": {"a": "b"}, "include_archived": True, "turn_state": "parked"},
     "session/history": {**ONE, "offset": 0, "limit": 3},
     "session/subscribe": {**ONE, "after_seq": 0},
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},

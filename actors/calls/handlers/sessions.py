@@ -35,10 +35,12 @@ async def read(local: Local, call: ReadRequest) -> SessionView:
 async def list_(local: Local, call: ListRequest) -> SessionPage:
     """Return a page of the list of sessions."""
     local.supervisor.check_open()
-    page = call.offset, call.limit, call.labels or {}, call.include_archived
+    in_turn = None if call.turn_state is None else local.in_turn(call.turn_state)
+    page = call.offset, call.limit, call.labels or {}, call.include_archived, in_turn
     records = await local.read(SessionList(local.principal.tenant, *page))
-    held = await local.held_elsewhere(records)
-    return SessionPage(tuple([local.summary(each, held) for each in records]), tuple(records.damaged))
+    turns = await local.open_turns(records)
+    rows = [local.summary(each, turns.get(each.session_id)) for each in records]
+    return SessionPage(tuple(rows), tuple(records.damaged))
 
 
 async def resume(local: Local, call: ResumeRequest) -> SessionView:
@@ -95,7 +97,7 @@ async def label(local: Local, call: LabelRequest) -> SessionView:
     actor = supervisor.find(stored.record.session_id)
     if actor is not None and actor.current:
         return actor.view()
-    return local.stored_view(stored.record)
+    return await local.stored_view(stored.record)
 
 
 async def archive(local: Local, call: ArchiveRequest) -> None:

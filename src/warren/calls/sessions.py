@@ -10,6 +10,7 @@ from warren.base.fields import (
     AtMost,
     Between,
     Labels,
+    OneOf,
     fits,
     is_flag,
     is_text,
@@ -22,7 +23,7 @@ from warren.base.values import frozen
 from warren.calls.answers import Archived, Deleted
 from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts, SessionRef
 from warren.conversation.options import MAX_TITLE
-from warren.conversation.views import SessionPage, SessionView
+from warren.conversation.views import TURN_STATES, SessionPage, SessionView, TurnState
 
 
 @frozen
@@ -63,6 +64,7 @@ class ListRequest(Call[SessionPage]):
         limit: the most sessions to return.
         labels: return only sessions that have all of these labels.
         include_archived: whether to return archived sessions too.
+        turn_state: return only sessions with a turn that has not ended and is in this state, as `turn.state` of a row.
     """
 
     facts: ClassVar[Facts] = Facts(
@@ -76,6 +78,7 @@ class ListRequest(Call[SessionPage]):
     limit: int = attrs.field(default=50, validator=[is_whole, Between(1, MAX_PAGE)])
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
     include_archived: bool = attrs.field(default=False, validator=is_flag)
+    turn_state: TurnState | None = attrs.field(default=None, validator=optional(OneOf(TURN_STATES)))
 
 
 @frozen

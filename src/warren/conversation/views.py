@@ -1,8 +1,8 @@
 """Results for callers: results of turns, views of sessions, pages of lists and histories."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import attrs
 
@@ -15,6 +15,7 @@ from warren.conversation.messages import Message, StopReason
 from warren.conversation.peers import Peer
 from warren.conversation.records import CompactionEntry, Lifecycle, MessagePart, Parent, SessionRecord
 from warren.conversation.usage import Usage
+from warren.conversation.waits import Wait, WaitReason
 
 
 @frozen
@@ -88,8 +89,13 @@ class WaitingCall:
 
     call_id: str
     name: str
-    reason: Literal["approval"]
+    reason: WaitReason
     since: datetime
+
+
+TurnState = Literal["running", "parked", "waiting"]
+"""What happens to a turn that has not ended."""
+TURN_STATES: Final[tuple[TurnState, ...]] = get_args(TurnState)
 
 
 @frozen
@@ -97,14 +103,14 @@ class TurnView:
     """A turn that has not ended.
 
     Attributes:
-        state: `running` if a process runs it; `waiting` if a process has it, and all of its tool calls that have not
-            ended wait; `parked` if it is stored, and goes on when a process takes it up.
+        state: `waiting` if all of its tool calls that have not ended wait, whether or not a process has it; `running`
+            if a process runs it; `parked` if it is stored, and goes on when a process takes it up.
         since: time at which the turn began (UTC).
         resumed: how often a process has gone on with it.
         waiting_for: the calls that a turn in the state `waiting` waits for.
     """
 
-    state: Literal["running", "parked", "waiting"]
+    state: TurnState
     since: datetime
     resumed: int = 0
     waiting_for: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
@@ -371,10 +377,21 @@ def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
     return "live" if live else "stored"
 
 
-def turn_of(record: SessionRecord, *, runs: bool) -> TurnView | None:
-    """Return the turn that is stored open, for the views of its session; `runs` if a living process has the session."""
+def turn_of(record: SessionRecord, waits: Sequence[Wait], *, runs: bool) -> TurnView | None:
+    """Return the turn that is stored open, for the views of its session; None if there is none.
+
+    Args:
+        record: the session.
+        waits: what its calls wait for, if all of them wait.
+        runs: whether a living process has the session.
+    """
     kept = record.turn
-    return None if kept is None else TurnView("running" if runs else "parked", kept.began, kept.resumed)
+    if kept is None:
+        return None
+    if kept.wakes is not None:
+        waiting = [WaitingCall(each.call_id, each.name, each.reason, each.since) for each in waits]
+        return TurnView("waiting", kept.began, kept.resumed, tuple(waiting))
+    return TurnView("running" if runs else "parked", kept.began, kept.resumed)
 
 
 def view_of(

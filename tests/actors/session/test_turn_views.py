@@ -15,7 +15,7 @@ from warren.actors.calls.service import Service
 from warren.actors.events.eventlog import utc_now
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
-from warren.conversation.views import TurnView
+from warren.conversation.views import TurnState, TurnView
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import tool
 from warren.settings.config import Config, Limits
@@ -137,6 +137,50 @@ async def test_a_turn_is_parked_until_a_process_goes_on_with_it(tmp_path: Path) 
             assert service.metrics().total("warren_turns_resumed_total") == 1
             await service.interrupt(session_id)
             assert await turn_in(service, session_id) is None
+
+
+async def listed(service: Service, state: TurnState) -> list[str]:
+    """Return the sessions whose turns are in a state."""
+    return [each.session_id for each in (await service.list(turn_state=state)).sessions]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_sessions_are_listed_by_the_states_of_their_turns(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """What a process has in memory counts for more than the row in the store, which may know nothing of the turn."""
+    store = tmp_path if stored else None
+    async with (
+        open_runtime(FunctionModel(calls_first), store=store, tools=[shown, rest], config=ASK) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id, _ = await new_session(service), await new_session(service)
+        ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(5)
+        assert (await listed(service, "running"), await listed(service, "waiting")) == ([session_id], [])
+        await trio.sleep(10)
+        assert (await listed(service, "running"), await listed(service, "waiting")) == ([], [session_id])
+        await service.approve_tool(session_id, "call-1", "allow")
+        await trio.sleep(1)
+        assert await listed(service, "running") == await listed(service, "waiting") == []
+
+
+async def test_parked_turns_are_listed_by_their_state(tmp_path: Path) -> None:
+    """A turn is parked until a process runs it; another process sees it as running then."""
+    async with trio.open_nursery() as nursery:
+        async with opened(tmp_path) as service, opened(tmp_path) as other:
+            session_id = await new_session(service)
+            ask(nursery, service.start_turn, session_id, "go")
+            await trio.sleep(20)
+            assert (await listed(other, "running"), await listed(other, "parked")) == ([session_id], [])
+            await other.drain()
+        async with opened(tmp_path) as service:
+            await service.drain()
+            await trio.sleep(60)
+            assert (await listed(service, "running"), await listed(service, "parked")) == ([], [session_id])
+        async with opened(tmp_path) as service:
+            await trio.sleep(10)
+            assert (await listed(service, "running"), await listed(service, "parked")) == ([session_id], [])
+            await service.interrupt(session_id)
+            assert await listed(service, "running") == []
 
 
 async def test_the_turn_of_another_process_is_shown_as_running(tmp_path: Path) -> None:

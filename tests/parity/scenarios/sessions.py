@@ -1,5 +1,6 @@
 """The life of sessions besides turns: found or not, retired, removed, loaded, after a restart."""
 
+from functools import partial
 from typing import Final
 
 import trio
@@ -8,6 +9,7 @@ from tests.parity.outcome import Outcome, check_numbers
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import REPLAY, TURN
 from tests.parity.world import Setting
+from tests.support.asking import ask
 from warren.base.errors import ErrorCode
 from warren.base.principals import Principal
 from warren.base.tenant_limits import TenantLimits
@@ -29,6 +31,7 @@ ABOUT_ONE: Final = (
 NEEDS_STORE: Final = ("session/resume", "session/delete")
 PRICED: Final = {"input_tokens": 9, "output_tokens": 5, "cost": "0.1250000000000000001"}
 GONE: Final = ["stream_truncated", "turn_completed", "run_completed"]
+THEN_SLOW: Final = Setting(({"text": "one"}, {"chunks": ["half ", "an answer"], "chunk_delay": 20}))
 TWO: Final = Setting(({"text": "one"}, {"text": "two"}))
 
 
@@ -83,6 +86,23 @@ async def archived(stage: Stage) -> None:
     else:
         stage.refused(read, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
         stage.refused(history, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
+
+
+@scenario(TURN, "session/list", clients=2, where="inside", setting=THEN_SLOW)
+async def by_the_states_of_turns(stage: Stage) -> None:
+    """A list of the sessions with a running turn has no others; without such a turn it is empty."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    if not stage.surface.lists_by_turn:
+        return
+    stage.well(await stage.other.call("session/list", turn_state="running"), "session/list", ids=[])
+    async with trio.open_nursery() as nursery:
+        slow = ask(nursery, partial(_ask, stage, TURN, session_id))
+        await stage.one.begun()
+        stage.well(await stage.other.call("session/list", turn_state="running"), "session/list", ids=[session_id])
+        for state in ("parked", "waiting"):
+            stage.well(await stage.other.call("session/list", turn_state=state), "session/list", ids=[])
+        await stage.world.service.interrupt(session_id)
+        await slow.value()
 
 
 @scenario("session/context", TURN, setting=TWO)

@@ -48,6 +48,7 @@ class Acp(Surface):
     name: ClassVar[str] = "acp"
     column: ClassVar[str | None] = "acp"
     can: ClassVar[frozenset[str]] = frozenset({*METHODS, *COMMANDS, CANCEL})
+    lists_by_turn: ClassVar[bool] = False
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset({ErrorCode.SESSION_NOT_RUNNING})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
         TURN: frozenset({"steps", "tool_calls", "first_seq", "last_seq", "attachments"}),

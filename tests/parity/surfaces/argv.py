@@ -124,8 +124,8 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
                 yield f"--{name.replace('_', '-')}={codec.encode(value).decode()}"
             case "include_archived", True:
                 yield "--all"
-            case "session", _:
-                yield f"--session={_text(value)}"
+            case (("session" | "turn_state"), _):
+                yield f"--{name.replace('_', '-')}={_text(value)}"
             case _ if name in FLAGS:
                 yield f"{FLAGS[name]}={_text(value)}"
             case _:

@@ -52,6 +52,7 @@ class Meerkat(Surface):
     column: ClassVar[str | None] = "jsonrpc"
     can: ClassVar[frozenset[str]] = METHODS | {OPTIONS}
     lists_archived: ClassVar[bool] = False
+    lists_by_turn: ClassVar[bool] = False
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset({ErrorCode.SESSION_NOT_RUNNING})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
         "session/list": frozenset({"sessions", "damaged"}),

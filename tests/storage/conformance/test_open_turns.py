@@ -1,5 +1,6 @@
 """Open turns in any home: what a process goes on with, and who is to go on."""
 
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from warren.storage.operations import (
 )
 from warren.storage.queries import (
     ANY_TENANT,
+    InTurn,
     LostEvents,
     OpenTurns,
     SessionList,
@@ -75,6 +77,33 @@ async def test_a_turn_is_kept_from_step_to_step(home: Home, tmp_path: Path) -> N
         found = await claimed(store)
         assert found.record == moved
         assert found.calls == (kept(0, result=""), kept(1, result="it \0 rains"), kept(2))
+
+
+@pytest.mark.parametrize("labels", [{}, {"k": "v"}])
+async def test_sessions_by_the_state_of_their_turns(home: Home, tmp_path: Path, labels: dict[str, str]) -> None:
+    """A turn is parked or waits as its row says, unless the process knows its state; the page is cut afterwards."""
+    async with home(tmp_path) as store:
+        for number, session_id in enumerate("abcdef"):
+            wakes = None if session_id in "abc" else NOW
+            first = step(session_id, wakes=wakes, options=TurnOptions(output_schema={"properties": {"wakes": {}}}))
+            record = first.record.changed(labels=labels, updated_at=NOW - timedelta(seconds=number))
+            await store.write([attrs.evolve(first, record=record)])
+        await store.write([updated(turn("text"), labels=labels), turn("other")])
+        other = step("z", wakes=NOW)
+        await store.write([attrs.evolve(other, record=other.record.changed(tenant="acme", labels=labels))])
+
+        async def listed(turn: InTurn, offset: int = 0, limit: int = 50) -> list[str]:
+            found = await store.read(SessionList("default", offset, limit, labels, in_turn=turn))
+            assert not found.damaged
+            return [each.session_id for each in found]
+
+        assert await listed(InTurn("parked")) == ["a", "b", "c"]
+        assert await listed(InTurn("waiting")) == ["d", "e", "f"]
+        assert await listed(InTurn("running")) == []
+        assert await listed(InTurn("running", here=["text", "b", "z"], others=["a"])) == ["text", "b"]
+        assert await listed(InTurn("parked", others=["a", "d"])) == ["b", "c"]
+        assert await listed(InTurn("waiting", here=["a"], others=["e"])) == ["a", "d", "f"]
+        assert await listed(InTurn("waiting", here=["a"]), offset=1, limit=2) == ["d", "e"]
 
 
 async def test_all_of_a_turn_is_kept(home: Home, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.calls.base import made
 from warren.calls.sessions import ListRequest
-from warren.conversation.views import SessionPage, summary_of, turn_of
+from warren.conversation.views import SessionPage, TurnState, summary_of, turn_of
 from warren.settings.config import StoreConfig
 from warren.transport.cli.command import command
 from warren.transport.cli.settings.option import of_field
@@ -25,21 +25,25 @@ READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the 
 @command(
     "warren sessions list --limit 10",
     "warren sessions list --all --label project=burrow",
+    "warren sessions list --turn-state waiting",
     "warren sessions list --output json | jq -r '.sessions[].session_id'",
     name="list",
 )
 @of_field(ListRequest, "offset", variable=False, default=0, show_default=True)
 @of_field(ListRequest, "limit", variable=False, default=50, show_default=True)
 @of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
+@of_field(ListRequest, "turn_state", variable=False)
 @label_option
 @reached_options
-def list_sessions(offset: int, limit: int, *, archived: bool, options: Options) -> None:
+def list_sessions(offset: int, limit: int, turn_state: TurnState | None, *, archived: bool, options: Options) -> None:
     """List sessions, the one used last first.
 
     Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
     """
     labels = dict(options.label)
-    wanted = made(ListRequest, offset=offset, limit=limit, labels=labels, include_archived=archived)
+    wanted = made(
+        ListRequest, offset=offset, limit=limit, labels=labels, include_archived=archived, turn_state=turn_state
+    )
     page = _page(options, wanted)
     show_result(options, page, tables.show_list, page)
 
@@ -54,23 +58,32 @@ def _page(options: Options, wanted: ListRequest) -> SessionPage:
 
 
 def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
-    from warren.storage.queries import Holders, LivingNodes, SessionList  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.queries import Holders, InTurn, LivingNodes, OpenWaits, SessionList  # noqa: PLC0415 - it has an extra of its own
     from warren.storage.sqlite import queries  # noqa: PLC0415 - as above
     from warren.storage.sqlite.lease import Holder  # noqa: PLC0415 - as above; the package itself imports trio
 
-    page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived
+    in_turn = None if wanted.turn_state is None else InTurn(wanted.turn_state)
+    page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived, in_turn
     with _readable(store) as db:
         holder = Holder.of(store)
         records = queries.answer(db, holder, SessionList(options.user.tenant, *page))
         open_turns = [each.session_id for each in records if each.turn is not None]
         held = queries.answer(db, holder, Holders(open_turns)) if open_turns else {}
         living = {node.key for node in queries.answer(db, holder, LivingNodes())} if held else set()
+        waiting = [each.session_id for each in records if each.turn is not None and each.turn.wakes]
+        waits = queries.answer(db, holder, OpenWaits(waiting)) if waiting else {}
     runs = {session_id for session_id, each in held.items() if each.holder in living}
     # No session is live in a process without a runtime.
-    summaries = tuple(
-        summary_of(each, live=False, active=False, turn=turn_of(each, runs=each.session_id in runs)) for each in records
-    )
-    return SessionPage(summaries, tuple(records.damaged))
+    summaries = [
+        summary_of(
+            each,
+            live=False,
+            active=False,
+            turn=turn_of(each, waits.get(each.session_id, ()), runs=each.session_id in runs),
+        )
+        for each in records
+    ]
+    return SessionPage(tuple(summaries), tuple(records.damaged))
 
 
 @contextmanager

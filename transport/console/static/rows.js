@@ -10,7 +10,7 @@ const AFTER_ERROR = 3_000;
 /** The state that a person sees, of a row of `session/list`. */
 export function stateOf(row) {
   if (row.lifecycle === "archived") return "archived";
-  if (row.pending_approvals) return "waiting";
+  if (row.pending_approvals || row.turn?.state === "waiting") return "waiting";
   if (row.is_active || row.turn?.state === "running") return "running";
   if (row.turn?.state === "parked") return "parked";
   return row.lifecycle === "live" || row.node ? "idle" : "stored";

@@ -205,7 +205,7 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
   const archived = view?.state.lifecycle === "archived";
   const [writes, admin] = [connection.can("session:write") && !archived, connection.can("session:admin")];
   const waiting = conversation.approvals;
-  const state = archived ? "archived" : waiting.length ? "waiting" : view?.state.turn?.state === "parked" ? "parked" : running ? "running" : "idle";
+  const state = archived ? "archived" : waiting.length || view?.state.turn?.state === "waiting" ? "waiting" : view?.state.turn?.state === "parked" ? "parked" : running ? "running" : "idle";
 
   const call = async (method, params = {}, options) => {
     const sent = connection.call(method, { session_id, ...params }, { limit: 120_000, ...options });
@@ -297,7 +297,7 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
   return html`<main class="screen session" id="main" tabindex="-1">
     <div class="head">
       <h1>${title}</h1>
-      <${State} state=${state}>${{ archived: "Archived", waiting: "Waits for approval", running: "Running", idle: "Idle" }[state]}<//>
+      <${State} state=${state}>${{ archived: "Archived", waiting: waiting.length ? "Waits for approval" : "Waits", parked: "Parked", running: "Running", idle: "Idle" }[state]}<//>
       <div class="buttons">
         ${running && writes && html`<button class="danger" onClick=${interrupt}>Interrupt</button>`}
         <${Menu} label="Actions" items=${[
