@@ -90,6 +90,7 @@ PLACES: Final = (
     "transport/cli/test_help.py::test_bash_completes",
     "transport/cli/test_help.py::test_the_completion_scripts_ask_warren[bash]",
     "transport/cli/test_local_embedder.py",
+    "transport/cli/test_parking.py",
     "transport/cli/test_workers.py",
     "transport/cluster/test_token_table.py",
     "transport/console",
