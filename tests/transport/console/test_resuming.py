@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
 from tests.support.envelopes import KEPT, LATER, envelope, resumed_turn
-from tests.transport.console.stage import Gateway, Watched, gateway, say, show, turns
+from tests.transport.console.stage import ROWS, Gateway, Watched, gateway, say, show, turns
 from warren.conversation import codec
 from warren.conversation.events import (
     Envelope,
@@ -172,4 +172,32 @@ def test_a_gateway_that_is_killed_in_the_middle_of_an_answer(folder: Path, watch
         expect(said).to_have_text([re.compile("Let me see"), re.compile(rf"{''.join(pieces).strip()}\s*$")])
         expect(turns(page).locator(".tool")).to_have_count(1)
         expect(turns(page).locator(".foot")).not_to_contain_text("Working")
+        expect(turns(page)).to_have_count(1)
+
+
+@pytest.mark.time_limit(90)
+def test_a_turn_that_no_process_can_go_on_with(folder: Path, watched: Watched) -> None:
+    """The list and the session's page say that it is parked, until its model is back and it goes on by itself."""
+    page = watched.page
+    watched.allowed += ["WebSocket connection to", "Failed to load resource"]
+    steps = [{"tool_calls": [{"name": "datetime_now"}]}, {"chunks": ["half ", "an answer"], "chunk_delay": 1}]
+    with gateway(folder, "--builtins", "--model", "echo") as served:
+        model = served.model("slow", {"steps": steps})
+        session_id = served.create(None, model=model, title="to be parked")
+        show(page, served, "session", session_id)
+        say(page, "go")
+        expect(turns(page).locator(".said.model").last).to_contain_text("half")
+        served.kill()
+        script = (folder / "slow.json").rename(folder / "away.json")
+        served.start()
+        show(page, served)
+        expect(page.locator(ROWS)).to_contain_text("Parked")
+        page.get_by_role("button", name="Parked").click()
+        page.locator(ROWS).get_by_role("link", name="to be parked").click()
+        expect(page.locator(".state.parked")).to_be_visible()
+        served.kill()
+        script.rename(folder / "slow.json")
+        served.start()
+        expect(turns(page).locator(".said.model").last).to_contain_text("half an answer")
+        expect(page.locator(".state.parked")).to_have_count(0)
         expect(turns(page)).to_have_count(1)
