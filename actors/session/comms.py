@@ -12,7 +12,7 @@ from warren.actors.limits.tenancy import MINUTE, ROUNDING, Accounts
 from warren.actors.resources.storage import Storage
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.turn.chain import Chain
-from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.errors import InvalidParamsError, SessionNotFoundError, WarrenError
 from warren.base.ids import id_under, new_session_id
 from warren.base.values import define
 from warren.calls.base import made
@@ -89,8 +89,8 @@ class Comms:
             known = ", ".join(me.trusts) or "nobody"
             raise InvalidParamsError.at("$.to", f"{to!r} is not trusted; trusted are: {known}")
         other = await self.find(record.tenant, to)
-        if other is None or other.options.peer is None or not _trusts(other, me.name):
-            raise InvalidParamsError.at("$.to", f"there is no {to!r} that trusts {me.name!r}")
+        if other is None or not _trusts(other, me.name):
+            raise _nobody(to, me.name)
         if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):
             problem = f"there is no request {message.request_id!r} of {to!r} to this session"
             raise InvalidParamsError.at("$.request_id", problem)
@@ -109,7 +109,10 @@ class Comms:
             payer=payer,
             hops=hops,
         )
-        await self._inboxes.put(other.session_id, input_, by)
+        try:
+            await self._inboxes.put(other.session_id, input_, by)
+        except SessionNotFoundError:  # it has ended meanwhile
+            raise _nobody(to, me.name) from None
         return message_id
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
@@ -173,6 +176,10 @@ def _request_heading(request_id: str, sender: str) -> str:
 
 def _trusts(other: SessionRecord | None, name: str) -> bool:
     return other is not None and other.options.peer is not None and name in other.options.peer.trusts
+
+
+def _nobody(to: str, sender: str) -> InvalidParamsError:
+    return InvalidParamsError.at("$.to", f"there is no {to!r} that trusts {sender!r}")
 
 
 async def _sent(comms: Comms, record: SessionRecord, chain: Chain, to: str, body: str, **more: Any) -> str:

@@ -125,6 +125,24 @@ async def test_trust_is_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
+async def test_a_peer_ends_while_a_message_comes(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """The sender hears that there is no such peer, not that there is no session: its own is there."""
+    async with open_runtime(Scripted(), store=tmp_path if stored else None) as service:
+        ann, heard = await new_session(service, peer=Peer("ann", ("bob",))), set[str | None]()
+        for steps in range(30):
+            bob = await new_session(service, peer=Peer("bob", ("ann",)))
+            async with trio.open_nursery() as nursery:
+                sent = ask(nursery, service.send_message, ann, "bob", HELLO)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                await service.archive(bob)
+            if sent.error is not None:
+                assert isinstance(sent.error, InvalidParamsError)
+                heard.add(sent.error.path)
+        assert heard == {"$.to"}
+
+
+@pytest.mark.parametrize("stored", [False, True])
 async def test_names_are_given_once(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
     """Two sessions cannot have one name, until the first is archived."""
     async with open_runtime(Scripted(), store=tmp_path if stored else None) as service:
