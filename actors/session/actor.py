@@ -872,7 +872,8 @@ class SessionActor:
             # A turn that is open in the store has not ended: whoever goes on with it ends it.
             terminal = None if conversation.open_turn is not None else self._terminal(end.turn, outcome)
             ending = outcome.ending(self.session_id, end.turn.first_seq, terminal)
-            conversation.roll_back(outcome, end.turn.record, end.turn.plan.ended)
+            deaths = 0 if end.turn.kept is None else end.turn.kept.deaths
+            conversation.roll_back(outcome, end.turn.record, end.turn.plan.ended, deaths)
         elif end.record is not None:
             conversation.keep(end.record)
         if terminal is not None:

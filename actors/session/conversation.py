@@ -215,7 +215,7 @@ class Conversation:
                     logger.error("%s: it is passed over", problem)
                 left, kept = self.open_turn, record.turn
                 if left is not None and kept is not None and left.parked and left.resumed == kept.resumed:
-                    record = record.changed(turn=kept.changed(parked=True))  # as `roll_back` has left it
+                    record = record.changed(turn=kept.changed(deaths=left.deaths, parked=True))  # as of `roll_back`
                 self._begin(record)
                 self._take_lease(lease)
                 went_back_at = self.storage.went_back_at
@@ -400,15 +400,16 @@ class Conversation:
             self.calls = {}
         return COMMITTED
 
-    def roll_back(self, outcome: Outcome, base: SessionRecord, ended: Charge) -> None:
+    def roll_back(self, outcome: Outcome, base: SessionRecord, ended: Charge, deaths: int) -> None:
         """Drop the messages of a turn that the store has refused, or that stays open; the record has its costs alone.
 
         A turn of which steps are kept stays open. If a compaction has stored the beginning of another one, that was a
-        turn: `ended` counts it in the ledger.
+        turn: `ended` counts it in the ledger. An open turn has had so many `deaths`, also if no step could store that.
         """
         record = outcome.charged(base, self.known)
         if record.turn is not None:  # the process lives on: whoever goes on with it, it has not died of it
-            record = record.changed(turn=record.turn.changed(usage=outcome.usage, spent=outcome.spent, parked=True))
+            spent, usage = outcome.spent, outcome.usage
+            record = record.changed(turn=record.turn.changed(usage=usage, spent=spent, deaths=deaths, parked=True))
         self.context.truncate(record.message_count)
         self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
         self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]

@@ -331,6 +331,25 @@ async def test_a_turn_that_ends_its_process_each_time_fails(tmp_path: Path) -> N
         assert [each for each, _ in bench.runs] == ["note"]
 
 
+async def test_a_death_counts_though_the_next_life_stores_nothing(tmp_path: Path) -> None:
+    """The store refuses the first step after a death: who goes on with the turn then still knows of the death."""
+    bench, faults = Bench(stuck={"note"}, hangs_at=2), Faults(refuse_kinds=(Commit,))
+    async with bench.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(1)
+        crash(service, session_id)
+        faults.refuse = apsw.FullError("full")
+        await turn.ended.wait()
+        await trio.sleep(60)
+        faults.refuse = None
+        await trio.sleep(60)
+        kept = open_turn_of(service, session_id)
+        assert kept is not None
+        assert (bench.asked, kept.deaths) == (2, 1)
+        nursery.cancel_scope.cancel()
+
+
 async def test_budgets_count_running_time_alone(tmp_path: Path) -> None:
     """The time in which no process runs the turn is free, the time before counts, and so do steps and calls."""
     bench = Bench([["note"], ["note"]], hangs_at=2)
