@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 import attrs
@@ -90,7 +91,8 @@ def plan_of(seed: int) -> Plan:
         steps.append((begin, session, chance.choice(MAKING)))
         moments = (round(chance.uniform(begin, LASTS), 3) for _ in range(OPERATIONS))
         steps += [(moment, session, chance.choice(LATER)) for moment in moments]
-    operations = tuple(Operation(number, *step) for number, step in enumerate(sorted(steps)))
+    in_order = sorted(steps, key=itemgetter(0, 1))  # what makes a session stays before the rest of the same moment
+    operations = tuple(Operation(number, *step) for number, step in enumerate(in_order))
     faults = sorted((_fault(chance) for _ in range(chance.randint(3, 4))), key=lambda fault: fault.at)
     return Plan(seed, operations, tuple(faults), nodes=chance.random() < 0.2, compacts=chance.random() < 0.3)
 

@@ -139,7 +139,11 @@ class Record:
         if before is None or session_id in self.unsure:
             return
         earlier, kept = before
-        if kept.began == turn.began and not kept.parked and earlier != node and turn.deaths <= kept.deaths:
+        if kept.began != turn.began:
+            return
+        if kept.resumed == turn.resumed:  # a process that does not go on with it has stored some more of an earlier one
+            self._turns[session_id] = earlier, turn
+        elif not kept.parked and earlier != node and turn.deaths <= kept.deaths:
             self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
 
 

@@ -1,5 +1,6 @@
 """One run of a plan: the users and the faults do what it says, and then the checks judge what is left."""
 
+import gc
 import random
 import shutil
 import tempfile
@@ -13,16 +14,16 @@ import attrs
 import hypothesis
 import trio
 from hypothesis import strategies as st
-from trio.testing import MockClock
 
 from tests.simulation.checks import PASSING, Left, check
+from tests.simulation.clock import Clock
 from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
 from tests.simulation.kinds import FAILING, KINDS, MAKING, call
 from tests.simulation.plan import Fault, Operation, Plan
 from tests.simulation.servers import name_of
 from tests.simulation.users import TENANTS, Told, User, shown, tried
-from tests.simulation.world import SLOTS, World, empty_store
+from tests.simulation.world import SLOTS, Node, World, empty_store
 from tests.support.tasks import waits
 from warren.base.errors import SessionNotFoundError, WarrenError
 from warren.conversation.views import HistoryPage
@@ -53,6 +54,12 @@ REMAINS: Final = {
 }
 """What should not be in the store once all sessions rest."""
 
+BUSY: Final = """
+    SELECT EXISTS (SELECT 1 FROM sessions WHERE turn IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM inbox JOIN sessions ON sessions.key = session WHERE outcome IS NULL AND starts)
+"""
+"""Whether any session has anything to do."""
+
 
 @attrs.define(eq=False)
 class Stage:
@@ -76,11 +83,10 @@ class Stage:
     async def run(self) -> None:
         """Carry the plan out, wait until all sessions rest, and check what is left."""
         world, record = self.world, self.world.record
-        for slot in SLOTS:
-            await world.start(slot)
         async with trio.open_nursery() as readers:
             async with trio.open_nursery() as doers:
-                doers.start_soon(self._keep_alive, doers.cancel_scope)
+                for slot in SLOTS:
+                    doers.start_soon(self._keep_alive, slot, await world.start(slot))
                 for fault in self.plan.faults:
                     doers.start_soon(self._befall, fault)
                 with trio.move_on_after(LONGEST) as patience:
@@ -158,16 +164,13 @@ class Stage:
             self.world.record.note(f"{fault.kind} {node.name}")
             await FAULTS[fault.kind](node, fault.lasts)
 
-    async def _keep_alive(self, scope: trio.CancelScope) -> None:
-        """Start the next process of a slot some time after the end of the one before."""
-        chance = random.Random(f"{self.plan.seed} starts")  # noqa: S311 - the seed tells all
-        while not scope.cancel_called:
-            for slot in SLOTS:
-                newest = [each for each in self.world.lives if each.name.startswith(slot)][-1]
-                if newest.gone.is_set():
-                    await trio.sleep(chance.choice((0.05, 0.3, 1.0)))
-                    await self.world.start(slot)
-            await trio.sleep(0.1)
+    async def _keep_alive(self, slot: str, node: Node) -> None:
+        """Start the next process of a slot some time after the end of the one before, for ever."""
+        chance = random.Random(f"{self.plan.seed} starts {slot}")  # noqa: S311 - the seed tells all
+        while True:
+            await node.gone.wait()
+            await trio.sleep(chance.choice((0.05, 0.3, 1.0)))
+            node = await self.world.start(slot)
 
     # -- the end
 
@@ -185,6 +188,10 @@ class Stage:
             world.record.blame("some sessions do not come to rest")
 
     async def _rests(self) -> bool:
+        """Ask the store, which takes little time, and then a process, which may know of more."""
+        with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
+            if db.execute(BUSY).get:
+                return False
         (node, *_) = self.world.nodes.values()
         for told in self.told:
             if told.session_id and not told.over:
@@ -196,8 +203,7 @@ class Stage:
                     return False
                 if any(each.starts for each in waiting):
                     return False
-        with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
-            return not db.execute("SELECT count(*) FROM sessions WHERE turn IS NOT NULL").get
+        return True
 
     async def _watch_followers(self, left: Left) -> None:
         """Wait until the followers have seen all, and blame those that have not."""
@@ -214,20 +220,26 @@ class Stage:
     async def _left(self) -> Left:
         """Read all that is left."""
         pages: dict[str, HistoryPage | None] = {}
-        for told in self.told:
-            user = User(self.world, told, self.told, 0, self.world.chance)
-            for session_id in (told.session_id, *told.forks):
-                if session_id:
-                    pages[session_id] = await self._history(user, session_id)
-            if pages.get(told.session_id) is not None and not told.over:
+        async with trio.open_nursery() as nursery:
+            for told in self.told:
+                nursery.start_soon(self._read, told, pages)
+        return Left(self.told, self.world.record, pages, self._events(), self._remains())
+
+    async def _read(self, told: Told, pages: dict[str, HistoryPage | None]) -> None:
+        """Read what is left of a session and its forks, and ask for the end of each of its keys again."""
+        user = User(self.world, told, self.told, 0, self.world.chance)
+        for session_id in (told.session_id, *told.forks):
+            if session_id:
+                pages[session_id] = await self._history(user, session_id)
+        if pages.get(told.session_id) is not None and not told.over:
+            if told.contexts:
                 waiting = await user.read(call("inputs", session_id=told.session_id))
                 told.waiting = frozenset(name_of(each.text) for each in waiting)
+            if told.labels:
                 view = await user.read(call("read", session_id=told.session_id))
                 told.kept_labels = frozenset(view.state.labels)
-            for key, act in told.asked.items():
-                if not told.over:
-                    await tried(user.keyed(key, act))
-        return Left(self.told, self.world.record, pages, self._events(), self._remains())
+        for key, act in told.asked.items() if not told.over else ():
+            await tried(user.keyed(key, act))
 
     async def _history(self, user: User, session_id: str) -> HistoryPage | None:
         try:
@@ -284,11 +296,21 @@ def run(plan: Plan) -> Stage:
     @hypothesis.example(None)
     @hypothesis.given(st.none())
     def once(_: None) -> None:  # Hypothesis seeds `random` and the schedule of trio
-        with _memory() as folder:
-            found.append(trio.run(_run, plan, folder, clock=MockClock(autojump_threshold=0)))
+        with _memory() as folder, _no_collection():
+            found.append(trio.run(_run, plan, folder, clock=Clock()))
 
     once()
     return found[0]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Look for no garbage: it takes a sixth of the time, and a run leaves little."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.checks import CHECKS
-from tests.simulation.kinds import KINDS
+from tests.simulation.kinds import KINDS, MAKING
 from tests.simulation.plan import FAULTS, Fault, Operation, Plan, plan_of
 from tests.simulation.shrinking import shrunk, verdict
 from tests.simulation.stage import run
@@ -61,6 +61,13 @@ def test_the_plans_have_all_operations_and_faults() -> None:
     assert min(operations.values()) >= 3
     assert {each.kind for plan in plans for each in plan.faults} == set(FAULTS)
     assert all(len(plan.faults) >= 3 and len({each.session for each in plan.operations}) >= 8 for plan in plans)
+
+
+def test_a_session_is_made_first() -> None:
+    """Nothing happens to a session before it is made, not even at the same moment."""
+    for plan in map(plan_of, range(2_000)):
+        first = {each.session: each.kind for each in reversed(plan.operations)}
+        assert set(first.values()) <= set(MAKING), plan.seed
 
 
 def test_the_operations_are_those_of_the_service() -> None:

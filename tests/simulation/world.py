@@ -1,6 +1,5 @@
 """Nodes on one store, and the faults that befall them. Time is virtual, and a seed draws all that is left to chance."""
 
-import inspect
 import random
 import shutil
 import tempfile
@@ -312,7 +311,7 @@ class Node:
 
     async def _run(self, function: Callable[[], R], /) -> R:
         """Do what the disk has to do, unless it is dead."""
-        await self._reach_disk()
+        await self._reach_disk(self.world.latency())
         operations = self.writes.pop(trio.lowlevel.current_task(), ())
         before = self.world.log.read_bytes() if operations and self.power_fails else None
         result = function()
@@ -322,27 +321,33 @@ class Node:
         elif operations:
             assert isinstance(result, list)
             self.world.record.wrote(self.name, operations, result)
-        await self._reach_disk()  # done, and not known here yet
+        if latency := self.world.latency():
+            await self._reach_disk(latency)  # done, and not known here yet
         return result
 
-    async def _reach_disk(self) -> None:
-        await trio.sleep(self.world.latency())
+    async def _reach_disk(self, latency: float) -> None:
+        await trio.sleep(latency)
         while self.hung is not None and not self.dead:
             await self.hung.wait()
         if self.dead:
             raise KilledError
 
 
+REACHING: Final = ("ask_to_drain", "read", "renew", "secret", "version_of_others")
+"""The methods of a store that may find it out of reach, besides those that `UnsteadyStore` has."""
+
+
 class UnsteadyStore:
     """A store that its node cannot reach now and then, as a database on another machine."""
 
-    def __init__(self, store: Any, node: Node) -> None:
+    def __init__(self, store: SqliteStore, node: Node) -> None:
         self._behind = store
         self._node = node
+        for name in REACHING:
+            setattr(self, name, partial(self._call, getattr(store, name)))
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._behind, name)
-        return partial(self._call, found) if inspect.iscoroutinefunction(found) else found
+        return getattr(self._behind, name)
 
     async def aclose(self, *, leave: bool = True) -> None:
         await self._behind.aclose(leave=leave)
