@@ -13,7 +13,7 @@ import trio
 
 from warren.base.errors import WarrenError
 from warren.base.values import define
-from warren.conversation.events import Envelope, FailureCause, RunFailed
+from warren.conversation.events import FailureCause
 from warren.conversation.usage import Usage
 from warren.models.catalog import listed_provider
 from warren.models.model import ModelChoice
@@ -210,24 +210,24 @@ class Counters:
         named = choice.model in self.named or f"{choice.name}:{choice.model}" in self.named
         return named or listed_provider(choice.model) == choice.name
 
-    def turn(self, choice: ModelChoice, terminal: Envelope, first_seq: int, seconds: float, steps: int) -> None:
+    def turn(self, choice: ModelChoice | None, outcome: str, events: int, seconds: float, steps: int) -> None:
         """Count a turn that has ended.
 
         Args:
-            choice: its model.
-            terminal: its last event.
-            first_seq: the number of its first event in this process.
+            choice: its model; None if it is not known any more.
+            outcome: `completed`, or the cause of its failure.
+            events: the number of its events in this process.
             seconds: its duration.
             steps: its steps.
         """
-        event = terminal.event
-        found = self.models.get((choice.name, choice.model))
-        if found is None:
-            found = self._new_model(choice, completed=False)
-        found.turns[event.cause if isinstance(event, RunFailed) else COMPLETED] += 1
+        if choice is None:
+            found = self.models.setdefault((OTHER, OTHER), ModelCounters())
+        else:
+            found = self.models.get((choice.name, choice.model)) or self._new_model(choice, completed=False)
+        found.turns[outcome] += 1
         self.turn_seconds.add(seconds)
         self.steps += steps
-        self.events += terminal.seq - first_seq + 1
+        self.events += events
 
     def tool(self, tool: Tool | None, outcome: str) -> None:
         """Count a tool call that has ended; calls of tools without series of their own are counted together.

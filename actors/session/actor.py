@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from warren.actors.events.eventlog import EventLog, utc_now
+from warren.actors.observe.counters import COMPLETED
 from warren.actors.protocol import (
     Arrived,
     AwaitTurn,
@@ -707,7 +708,7 @@ class SessionActor:
         """End the open turn in the store without running it; if the store refuses, it stays open."""
         refused: WarrenError | None = None
         try:
-            await self.conversation.end_open_turn(error)
+            await self._end_left(error)
         except WarrenError as exc:
             refused = exc
 
@@ -718,6 +719,18 @@ class SessionActor:
             self._perform(self._machine.step(Signal.NOT_BEGUN), ending=refused or error)
 
         return apply
+
+    async def _end_left(self, error: WarrenError) -> None:
+        """End the turn that was left open, and count it. Raises WarrenError if the store refuses."""
+        kept, before = self.conversation.open_turn, self.log.last_seq
+        terminal = await self.conversation.end_open_turn(error)
+        if kept is not None and terminal is not None:
+            self._count_left(kept, cause_of(error), terminal.seq - before)
+
+    def _count_left(self, kept: OpenTurn, outcome: str, events: int) -> None:
+        """Count a turn that has ended without running here."""
+        choice, spent = self._planner.choice_of(kept.options, self.conversation.known), kept.spent
+        self.shared.counters.turn(choice, outcome, events, spent.seconds, spent.steps)
 
     async def _store_files(self, message: StartTurn, starter: Mail[Any]) -> Result:
         """Store the files of the admitted turn, which nothing speaks against but the store."""
@@ -891,8 +904,9 @@ class SessionActor:
     def _count(self, turn: Turn, terminal: Envelope) -> None:
         """Count a turn that has ended."""
         counters, plan = self.shared.counters, turn.plan
-        seconds, first_seq = counters.now() - turn.began, self._before_turn + 1
-        counters.turn(plan.settings.choice, terminal, first_seq, seconds, plan.meter.steps)
+        event, seconds = terminal.event, counters.now() - turn.began
+        outcome, events = event.cause if isinstance(event, RunFailed) else COMPLETED, terminal.seq - self._before_turn
+        counters.turn(plan.settings.choice, outcome, events, seconds, plan.meter.steps)
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
@@ -921,7 +935,7 @@ class SessionActor:
         refused = await self.conversation.store_pending()
         if "archive" in asked and "delete" not in asked and self.conversation.open_turn is not None:
             try:
-                await self.conversation.end_open_turn(cancelled())
+                await self._end_left(cancelled())
             except WarrenError as exc:
                 return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
         if asked.keys() != {"stop"}:
@@ -949,6 +963,8 @@ class SessionActor:
         if isinstance(error, StoreError) and error.unknown:
             self.conversation.lease = None  # the store may have done it
         if signal is Signal.RETIRED:
+            if "delete" in asked and (kept := self.conversation.open_turn) is not None:
+                self._count_left(kept, cause_of(cancelled()), 0)
             if asked != {"stop"}:
                 self.host.retired(self.session_id, deleted="delete" in asked)
             for mail in machine.postponed:  # requests that came meanwhile for the same need not be made again

@@ -20,7 +20,7 @@ from warren.base.values import define, frozen
 from warren.calls.creation import Creation
 from warren.calls.forking import relabelled
 from warren.conversation import codec
-from warren.conversation.events import Envelope, RunFailed
+from warren.conversation.events import Envelope, RunFailed, TurnResumed
 from warren.conversation.messages import SystemMessage
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, MessageRow, SessionRecord
@@ -314,14 +314,17 @@ class Conversation:
             self.log.publish(terminal)
         self.log.committed()
 
-    async def end_open_turn(self, error: WarrenError) -> None:
+    async def end_open_turn(self, error: WarrenError) -> Envelope | None:
         """End an open turn in the store with an error, without running it, with all that it has kept.
+
+        Returns its last event; None if there is no such turn. Readers first take back what they were shown of a step
+        that was not kept.
 
         Raises WarrenError if the store refuses; then the turn is open as before.
         """
         record = self.known
         if record.turn is None:
-            return
+            return None
         await self.load_context()
         turn, context = record.turn, self.context
         if turn.answer is not None:
@@ -330,6 +333,7 @@ class Conversation:
             context.append(results)
         if turn.text:
             error.details["text"] = turn.text[:LONGEST_TEXT]
+        self.log.emit(TurnResumed(turn.resumed + 1, turn.kept_seq))
         terminal = self.log.stamp(RunFailed(record.session_id, error.message, cause_of(error)))
         error.details |= {"first_seq": turn.first_seq, "last_seq": terminal.seq}
         error.session_id = record.session_id
@@ -348,6 +352,7 @@ class Conversation:
         except WarrenError as exc:
             if not (isinstance(exc, StoreError) and await self._stored_after_all(exc, ended)):
                 context.truncate(record.message_count)
+                self.log.trim()
                 raise
         self.charges.clear()
         self.calls = {}
@@ -355,6 +360,7 @@ class Conversation:
         self.log.publish(terminal)
         self.log.committed()
         self.inbox.end_turn(error)
+        return terminal
 
     # -- changing
 

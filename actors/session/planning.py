@@ -32,7 +32,7 @@ from warren.conversation.budget import UNLIMITED, Budget, Meter
 from warren.conversation.categories import Gates
 from warren.conversation.options import NO_OPTIONS, SessionOptions, TurnOptions
 from warren.conversation.records import SessionRecord
-from warren.models.model import NO_FILES, Files
+from warren.models.model import NO_FILES, Files, ModelChoice
 from warren.models.tools import Tool
 from warren.reports.ledger import Charge
 
@@ -125,6 +125,13 @@ class Planner:
         if self._surrounds or message.payer:
             self._surround(plan, record)
         return plan
+
+    def choice_of(self, asked: TurnOptions, record: SessionRecord) -> ModelChoice | None:
+        """Return the model of a turn of the session; None if it is not known, or cannot be called with the options."""
+        try:
+            return candidates_for(asked, record, self.shared)[0].choice
+        except InvalidParamsError:
+            return None
 
     def _settings(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> TurnSettings:
         shared, session, config = self.shared, record.options, self.shared.config

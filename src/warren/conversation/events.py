@@ -331,6 +331,8 @@ class SessionMoved:
 class TurnResumed:
     """The turn goes on after an interruption: the process that ran it ended or put it back, and another took it up.
 
+    It may end at once, with `run_failed`: it was interrupted, or has taken too many processes down.
+
     The events of the turn with a number above `kept_seq` and below this event's own are of a step that was not kept.
     A reader takes back what it was shown of them: text, reasoning and files are no part of the answer, and a tool call
     is gone unless it is requested again. The step is run anew, and its events follow. Kept calls have kept their ids.

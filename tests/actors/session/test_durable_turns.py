@@ -298,6 +298,9 @@ async def test_a_parked_turn_ends_from_the_store(tmp_path: Path, how: str) -> No
         await trio.lowlevel.checkpoint()
         await getattr(service, how)(session_id)
         assert bench.asked == asked
+        metrics = service.metrics()
+        assert metrics.total("warren_turns_total", "cancelled") == metrics.total("warren_turn_duration_seconds") == 1
+        assert metrics.total("warren_turns_resumed_total") == 0
         if how != "delete":
             assert (await results(service, session_id))[0].startswith("not known")
             assert names(await replay(service, session_id))[-1] == "run_failed"
@@ -326,7 +329,9 @@ async def test_a_turn_that_ends_its_process_each_time_fails(tmp_path: Path) -> N
             await service.start_turn(session_id, "go")
         await trio.sleep(3600)
         log = names(await replay(service, session_id))
-        assert (log.count("turn_resumed"), log[-1]) == (2, "run_failed")
+        assert (log.count("turn_resumed"), log[-2:]) == (3, ["turn_resumed", "run_failed"])
+        assert service.metrics().total("warren_turns_resumed_total") == 2
+        assert service.metrics().total("warren_turns_total", "crash") == 1
         assert await results(service, session_id) == ["note ran"]
         assert [each for each, _ in bench.runs] == ["note"]
 

@@ -13,7 +13,7 @@ import trio.testing
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_stream, counted, names
 from tests.support.faulty_store import Faults
-from tests.support.models import Emit, FunctionModel, reply
+from tests.support.models import Emit, FunctionModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of
 from warren.base.errors import AgentError, StoreError
 from warren.calls.facade import SessionService
@@ -23,12 +23,14 @@ from warren.conversation.messages import AssistantMessage, ToolUseBlock
 from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 from warren.storage.operations import Commit
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME
 from warren.transport.rpc.relay import Relay, last_seq_of
 
 pytestmark = pytest.mark.virtual_time
+ONE = Config(limits=Limits(max_sessions=1))
 
 
 @tool
@@ -129,6 +131,24 @@ async def test_a_turn_that_is_put_back_in_its_first_answer(tmp_path: Path) -> No
     assert said(log) == "try 1try 2, whole"
     assert said(counted(log)) == said(counted(stored)) == "try 2, whole"
     assert names(counted(log))[:3] == ["run_started", "turn_resumed", "turn_started"]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "archive"])
+async def test_an_end_without_a_process_takes_back_what_was_not_kept(tmp_path: Path, how: str) -> None:
+    """A reader that was shown a part of an answer is told that it does not count before it is told of the end."""
+    session_id, log = await begun_and_stopped(Halting(), tmp_path)
+    assert said(log) == "let me seetry 2"
+    async with open_runtime(FunctionModel(stuck), store=tmp_path, tools=[look], config=ONE) as service:
+        async with trio.open_nursery() as nursery:
+            ask(nursery, service.start_turn, (await new_session(service)), "take the room")
+            await trio.lowlevel.checkpoint()
+            await getattr(service, how)(session_id)
+            nursery.cancel_scope.cancel()
+        log += await followed(service, session_id, log[-1].seq)
+        stored = await replay(service, session_id)
+    assert_valid_stream(log)
+    assert names(log)[-2:] == ["turn_resumed", "run_failed"]
+    assert said(counted(log)) == said(counted(stored)) == "let me see"
 
 
 async def test_a_caller_of_a_turn_that_the_store_refuses_waits_for_no_end(tmp_path: Path) -> None:
