@@ -20,7 +20,7 @@ from warren.conversation.memory import Progress
 from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
-from warren.storage.rows import CALL, COLUMNS, COMPACTION
+from warren.storage.rows import CALL, COLUMNS, COMPACTION, WAIT
 
 Value = int | str | None
 Row = tuple[Value, ...]
@@ -65,6 +65,7 @@ TABLES: Final = (
     _table("attachments", "session, blob, media_type, name", "media_type"),
     AUDIT := _table("audit", f"number, {auditing.COLUMNS}", "details"),
     _table("calls", f"session, {CALL}", "body"),
+    _table("waits", f"key, session, tenant, {WAIT}", "body"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

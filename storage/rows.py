@@ -1,11 +1,11 @@
 """Rows of a store and their values, the same in each home with a database. Each value that is read is checked here."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -13,15 +13,18 @@ from warren.base.errors import StoreError
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.budget import NOTHING_SPENT, Spent
+from warren.conversation.categories import Category, Decision
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import ToolResult
 from warren.conversation.open_turn import CALL_STATES, KeptCall, OpenTurn
 from warren.conversation.options import SessionOptions, part
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
 from warren.conversation.usage import NO_USAGE, Usage
+from warren.conversation.waits import WAIT_REASONS, WAIT_STATES, Wait
 from warren.storage.results import Lost
 from warren.storage.standins import NO_SUMMARY
 
+C = TypeVar("C", bound=str)
 logger: Final = logging.getLogger("warren.storage")
 OPEN: Final = 0
 ARCHIVED: Final = 1
@@ -30,10 +33,12 @@ SEQ_STRIDE: Final = 1_000_000
 """Event numbers that a takeover skips: more than one turn has. A dead holder may have shown some unstored."""
 COLUMNS: Final = (
     "session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, labels, title, "
-    "details, tenant, owner, turn"
+    "details, tenant, owner, turn, wakes"
 )
 CALL: Final = "place, call_id, state, body"
 """The columns of a tool call of an open turn."""
+WAIT: Final = "reason, wait_id, state, since, until, body"
+"""The columns of something that a tool call waits for."""
 MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
@@ -160,10 +165,11 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.tenant,
         record.owner,
         None if record.turn is None else _turn_text(record.turn),
+        None if record.turn is None or record.turn.wakes is None else microseconds(record.turn.wakes),
     )
 
 
-_TURN: Final = tuple((field.name, field.default) for field in attrs.fields(OpenTurn))
+_TURN: Final = tuple((each.name, each.default) for each in attrs.fields(OpenTurn) if each.name != "wakes")
 
 
 def _turn_text(turn: OpenTurn) -> str:
@@ -173,7 +179,7 @@ def _turn_text(turn: OpenTurn) -> str:
 
 
 def turn_in(value: Any, message_count: int) -> OpenTurn | None:
-    """Return the open turn of a session of so many messages; None for NULL. Raises ValueError."""
+    """Return the open turn of a session of so many messages, without its `wakes`; None for NULL. Raises ValueError."""
     if value is None:
         return None
     turn: OpenTurn = codec.decode_stored(OpenTurn, bytes_in(value, "turn"))
@@ -197,40 +203,117 @@ def call_to_row(call: KeptCall) -> tuple[int, str, str, str]:
 def call_in(row: tuple[Any, ...]) -> KeptCall:
     """Return the tool call of a row of `CALL`. Raises ValueError."""
     place, call_id, state, body = row
-    found = text_in(state, "state")
-    for each in CALL_STATES:
+    found = _one_of(CALL_STATES, state, "state")
+    rest = codec.decode_stored(_CallDetails, bytes_in(body, "body"))
+    if (found == "done") != (rest.result is not None):
+        raise ValueError(f"state is {found}, and there is {'no' if found == 'done' else 'a'} result")
+    return KeptCall(text_in(call_id, "call_id"), number_in(place, "place"), found, rest.result)
+
+
+@frozen
+class _WaitDetails:
+    """The column `body` of a wait."""
+
+    name: str
+    args: Mapping[str, Any]
+    category: Category
+    question_of: str | None = None
+    may_have_run: bool = False
+    decision: Decision | None = None
+    result: ToolResult | None = None
+    data: Mapping[str, Any] | None = None
+
+
+_WAIT_DETAILS: Final = tuple(attrs.fields_dict(_WaitDetails))
+
+
+def wait_to_row(wait: Wait) -> tuple[str, str, str, int, int, str]:
+    """Return the wait's values in the order of `WAIT`."""
+    body = codec.encode(part(_WaitDetails, wait)).decode()
+    return wait.reason, wait.wait_id, wait.state, microseconds(wait.since), microseconds(wait.until), body
+
+
+def wait_in(row: tuple[Any, ...]) -> Wait:
+    """Return the wait of a row of `WAIT`. Raises ValueError."""
+    reason, wait_id, state, since, until, body = row
+    rest = codec.decode_stored(_WaitDetails, bytes_in(body, "body"))
+    return Wait(
+        wait_id=text_in(wait_id, "wait_id"),
+        reason=_one_of(WAIT_REASONS, reason, "reason"),
+        state=_one_of(WAIT_STATES, state, "state"),
+        since=time_in(since, "since"),
+        until=time_in(until, "until"),
+        **{name: getattr(rest, name) for name in _WAIT_DETAILS},
+    )
+
+
+def in_background(wait: Wait) -> bool:
+    """Tell whether a wait outlives the turn that began it."""
+    return wait.reason == "background"
+
+
+def _one_of(choices: tuple[C, ...], value: Any, column: str) -> C:
+    found = text_in(value, column)
+    for each in choices:
         if each == found:
-            rest = codec.decode_stored(_CallDetails, bytes_in(body, "body"))
-            if (each == "done") != (rest.result is not None):
-                raise ValueError(f"state is {each}, and there is {'no' if each == 'done' else 'a'} result")
-            return KeptCall(text_in(call_id, "call_id"), number_in(place, "place"), each, rest.result)
-    raise ValueError(f"state is {shown(found)}, and has to be one of {', '.join(CALL_STATES)}")
+            return each
+    raise ValueError(f"{column} is {shown(found)}, and has to be one of {', '.join(choices)}")
+
+
+@frozen
+class Continued:
+    """The part of a claimed session that a process goes on with.
+
+    Attributes:
+        record: the record, without an open turn that nobody can go on with.
+        calls: the calls of the open turn.
+        waits: the waits that are not settled.
+        problems: a description of each damaged part.
+        lost: the keys of damaged waits.
+    """
+
+    record: SessionRecord
+    calls: tuple[KeptCall, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    problems: tuple[str, ...] = ()
+    lost: tuple[int, ...] = ()
 
 
 def continued(
-    record: SessionRecord, turn: Any, rows: Iterable[tuple[Any, ...]]
-) -> tuple[SessionRecord, tuple[KeptCall, ...], tuple[str, ...]]:
-    """Return a record, the calls of its open turn, and the problems: with one of them, nobody can go on with the turn.
+    record: SessionRecord, turn: Any, rows: Iterable[tuple[Any, ...]], waits: Iterable[tuple[Any, ...]]
+) -> Continued:
+    """Return the open turn of a claimed session, and what its calls wait for.
+
+    If a part of the turn is damaged, nobody can go on with it. Waits in the background are no part of it.
 
     Args:
         record: the record of the row.
         turn: the column `turn`.
         rows: the rows of `CALL`, in order.
+        waits: a key and `WAIT` of the rows that are not settled, in order.
     """
-    calls, problems = list[KeptCall](), list[str]()
+    calls, found, of_turn, beside, lost = list[KeptCall](), list[Wait](), list[str](), list[str](), list[int]()
     try:
         turn_in(turn, record.message_count)
     except ValueError as exc:
-        problems.append(f"the open turn of session {record.session_id} is damaged in the store: {exc}")
+        of_turn.append(f"the open turn of session {record.session_id} is damaged in the store: {exc}")
     for row in rows:
         try:
             calls.append(call_in(row))
         except ValueError as exc:
             problem = f"a tool call of the open turn of session {record.session_id} is damaged in the store"
-            problems.append(f"{problem}: {exc}")
-    if problems:
-        return record.changed(turn=None), (), tuple(problems)
-    return record, tuple(calls), ()
+            of_turn.append(f"{problem}: {exc}")
+    for key, *columns in waits:
+        try:
+            found.append(wait_in(tuple(columns)))
+        except ValueError as exc:
+            lost.append(key)
+            concerned = beside if columns[0] in ("background", b"background") else of_turn
+            concerned.append(f"a wait of session {record.session_id} is damaged in the store: {exc}")
+    problems = (*of_turn, *beside)
+    if of_turn:
+        return Continued(record.changed(turn=None), (), tuple(filter(in_background, found)), problems, tuple(lost))
+    return Continued(record, tuple(calls), tuple(found), problems, tuple(lost))
 
 
 def _is_archived(state: Any) -> bool:
@@ -245,7 +328,7 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
     An open turn that cannot be read is one that nobody can go on with: the session ends it.
     """
     session_id, created_at, updated_at, state, model, turns, steps, message_count, last_seq, head, *texts = row
-    labels, title, details, tenant, owner, turn = texts
+    labels, title, details, tenant, owner, turn, wakes = texts
     name = shown(session_id)
     try:
         archived = _is_archived(state)
@@ -270,14 +353,22 @@ def row_to_record(row: tuple[Any, ...]) -> SessionRecord:
         )
     except ValueError as exc:
         raise corrupt(f"session {name}", exc, name) from exc
-    return found if turn is None else found.changed(turn=_readable_turn(turn, found.message_count), turn_open=True)
+    return (
+        found if turn is None else found.changed(turn=_readable_turn(turn, wakes, found.message_count), turn_open=True)
+    )
 
 
-def _readable_turn(turn: Any, message_count: int) -> OpenTurn | None:
+def _readable_turn(turn: Any, wakes: Any, message_count: int) -> OpenTurn | None:
     try:
-        return turn_in(turn, message_count)
+        found = turn_in(turn, message_count)
     except ValueError:
         return None
+    if found is None or wakes is None:
+        return found
+    try:
+        return found.changed(wakes=time_in(wakes, "wakes"))
+    except ValueError:  # it goes on at once
+        return found
 
 
 def compaction(row: tuple[Any, ...]) -> CompactionEntry:

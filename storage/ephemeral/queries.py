@@ -4,6 +4,8 @@ import heapq
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -14,17 +16,18 @@ from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.records import MessageRow, SessionRecord
+from warren.conversation.waits import Wait
 from warren.reports.audit import AuditPage, cursor_of
 from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
 from warren.storage import queries as ask
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import added, bounds_of, figures_from, key_in
-from warren.storage.membership import node_of, status_text
+from warren.storage.membership import node_of, now, status_text
 from warren.storage.queries import Query
 from warren.storage.refusals import not_found
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredPage, StoredSession
-from warren.storage.rows import microseconds
+from warren.storage.rows import in_background, microseconds
 
 R = TypeVar("R")
 
@@ -237,13 +240,51 @@ def _held(store: Contents, query: ask.Holders) -> dict[str, Held]:
 def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> Sequence[str]:
     rounds: list[list[str]] = []
     before = Counter[str]()
+    at_now = now()
     for session_id, each in store.sessions.items():
-        if each.record.turn is not None or any(one.input.starts for one in each.inbox.waiting()):
+        if _has_work(each, at_now):
             at = before[each.record.tenant]
             before[each.record.tenant] += 1
             rounds += [[]] if at == len(rounds) else []
             rounds[at].append(session_id)
     return [session_id for found in rounds for session_id in found]
+
+
+def _has_work(session: EphemeralSession, at_now: datetime) -> bool:
+    if any(map(in_background, session.open_waits)):
+        return True
+    begun = session.record.turn is not None or any(one.input.starts for one in session.inbox.waiting())
+    return begun and not session.sleeps(at_now)
+
+
+def _next_wake(store: Contents, _query: ask.NextWake) -> datetime | None:
+    turns = (each.record.turn for each in store.sessions.values())
+    return min((turn.wakes for turn in turns if turn is not None and turn.wakes is not None), default=None)
+
+
+def _stored_wait(store: Contents, query: ask.StoredWait) -> Wait | None:
+    session = _session(store, query)
+    every = () if session is None else reversed(session.waits.values())
+    return next((each for each in every if each.wait_id == query.wait_id and each.reason in query.reasons), None)
+
+
+def _open_waits(store: Contents, query: ask.OpenWaits) -> dict[str, Sequence[Wait]]:
+    found = {each: store.sessions[each].unanswered for each in query.session_ids if each in store.sessions}
+    return {session_id: sorted(waits, key=_since) for session_id, waits in found.items() if waits}
+
+
+def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait]]:
+    found = [
+        (each.record.session_id, wait)
+        for each in _of(store, query.tenant)
+        for wait in each.unanswered
+        if wait.reason in query.reasons
+    ]
+    found.sort(key=lambda one: one[1].since)
+    return _rows(found[query.offset : query.offset + query.limit])
+
+
+_since: Final = attrgetter("since")
 
 
 def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:
@@ -270,6 +311,8 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: _waiting,
+    ask.StoredWait: _stored_wait,
+    ask.OpenWaits: _open_waits,
     ask.LostEvents: lambda *_: None,  # a process that stored nothing took the store with it
     ask.StoredHistory: _history,
     ask.StoredAttachment: _attachment,
@@ -282,6 +325,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.WasTold: _was_told,
     ask.HandoverAnswer: lambda *_: True,  # every session is of this process
     ask.SessionList: _list,
+    ask.WaitList: _wait_list,
     ask.PeerNamed: _named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _count,
@@ -293,6 +337,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.LivingNodes: _nodes,
     ask.Holders: _held,
     ask.WaitingSessions: _waiting_sessions,
+    ask.NextWake: _next_wake,
     ask.OpenTurns: _open_turns,
     ask.StoreNews: _news,
     ask.KnownTenants: _tenants,

@@ -1,7 +1,8 @@
 """One session of the in-memory store: its rows, and its inbox."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
@@ -16,7 +17,9 @@ from warren.conversation.log_rows import LogItem, release, row_of
 from warren.conversation.messages import AssistantMessage, Message, begins_turn, newest_answer
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.conversation.waits import Wait, WaitReason
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
+from warren.storage.rows import in_background
 
 _SEQ: Final = attrgetter("seq")
 
@@ -101,6 +104,7 @@ class EphemeralSession:
         held: whether the lease is taken.
         creation: the idempotency key that has created it.
         calls: the tool calls of its open turn that have a state, by their places.
+        waits: what its tool calls wait for or have waited for, the oldest first.
         files: the files of its messages, by their hashes; a fork shares their bytes.
     """
 
@@ -115,6 +119,7 @@ class EphemeralSession:
     held: bool = False
     creation: str | None = None
     calls: dict[int, KeptCall] = attrs.field(factory=dict)
+    waits: dict[tuple[WaitReason, str], Wait] = attrs.field(factory=dict)
     files: dict[str, Blob] = attrs.field(factory=dict)
     kept_from: int = 0  # no retention removes messages here
 
@@ -134,7 +139,14 @@ class EphemeralSession:
         """Keep the states of tool calls beside the others, or in their place."""
         if settles:
             self.calls.clear()
+            for key, each in self.waits.items():
+                if not in_background(each):
+                    self.waits[key] = each.changed(state="settled")
         self.calls.update({each.place: each for each in calls})
+
+    def set_waits(self, waits: Iterable[Wait]) -> None:
+        """Keep what tool calls wait for beside the rest, or in its place."""
+        self.waits.update({each.key: each for each in waits})
 
     # -- reading
 
@@ -142,6 +154,21 @@ class EphemeralSession:
     def open_calls(self) -> tuple[KeptCall, ...]:
         """The tool calls of the open turn that have a state, in the order of the answer."""
         return () if self.record.turn is None else tuple(self.calls[place] for place in sorted(self.calls))
+
+    @property
+    def open_waits(self) -> tuple[Wait, ...]:
+        """The waits that are not settled, the oldest first."""
+        return tuple(each for each in self.waits.values() if each.state != "settled")
+
+    @property
+    def unanswered(self) -> tuple[Wait, ...]:
+        """The waits that nobody has answered, the oldest first."""
+        return tuple(each for each in self.waits.values() if each.state == "waiting")
+
+    def sleeps(self, now: datetime) -> bool:
+        """Tell whether nothing of the open turn can be done yet."""
+        wakes = None if self.record.turn is None else self.record.turn.wakes
+        return wakes is not None and wakes > now
 
     @property
     def bytes(self) -> int:

@@ -46,6 +46,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
     Reserve,
+    StoreAnswer,
     Sweep,
 )
 from warren.storage.queries import Query
@@ -148,6 +149,8 @@ class EphemeralStore(Contents):
             self._keep(session.inbox.store_outcome(operation.inputs))
         if operation.calls or operation.settles:
             session.set_calls(operation.calls, settles=operation.settles)
+        if operation.waits:
+            session.set_waits(operation.waits)
         if operation.charges:
             add_charges(self.ledger, operation)
         self._changes += 1
@@ -168,8 +171,7 @@ class EphemeralStore(Contents):
             if operation.base is not None:
                 raise built_on_sand(record.session_id)
             return
-        if not session.held or session.epoch != operation.lease.epoch:
-            raise taken_over(record.session_id, None)
+        self._check_lease(session, operation.lease)
         if operation.base not in (None, (session.record.message_count, session.record.last_seq)):
             raise built_on_sand(record.session_id)
         messages, events = operation.messages, operation.events
@@ -177,6 +179,10 @@ class EphemeralStore(Contents):
             raise _conflict(record.session_id, f"message {messages[0].position}")
         if events and events[0].seq <= session.last_event:
             raise _conflict(record.session_id, f"event {events[0].seq}")
+
+    def _check_lease(self, session: EphemeralSession, lease: Lease) -> None:
+        if not session.held or session.epoch != lease.epoch:
+            raise taken_over(session.record.session_id, None)
 
     def _begin(self, operation: Commit) -> EphemeralSession:
         record, creation = operation.record, operation.creation
@@ -199,7 +205,8 @@ class EphemeralStore(Contents):
             session.held = True
             session.epoch += 1
         inbox = tuple(session.inbox.waiting()), self.last_input
-        return Claimed(session.record, Lease(session.epoch), *inbox, calls=session.open_calls)
+        kept = session.open_calls, session.open_waits
+        return Claimed(session.record, Lease(session.epoch), *inbox, (), *kept)
 
     def release(self, operation: Release) -> None:
         """Apply the operation."""
@@ -278,6 +285,16 @@ class EphemeralStore(Contents):
             self._outcome_bytes -= len(oldest.outcome or UNKNOWN)
             oldest.outcome = UNKNOWN
 
+    def answer(self, operation: StoreAnswer) -> None:
+        """Apply the operation."""
+        session = self._session(operation.session_id)
+        self._check_lease(session, operation.lease)
+        session.set_waits((operation.wait,))
+        if session.record.turn is not None:
+            session.record = session.record.changed(turn=session.record.turn.changed(wakes=None))
+        self._add(operation.audit)
+        self._changes += 1
+
     def fork(self, operation: Fork) -> SessionRecord:
         """Apply the operation."""
         original = self._session(operation.wanted.session_id)
@@ -344,6 +361,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     Erased: EphemeralStore.nothing,
     Enqueue: EphemeralStore.enqueue,
     EndInputs: EphemeralStore.end_inputs,
+    StoreAnswer: EphemeralStore.answer,
     Fork: EphemeralStore.fork,
     RequestHandover: EphemeralStore.request,
     DeclineHandover: EphemeralStore.nothing,

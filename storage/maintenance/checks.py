@@ -37,6 +37,7 @@ ROWS: Final = both("""
     UNION ALL SELECT 'events', count(*) FROM {t}events
     UNION ALL SELECT 'files', count(*) FROM {t}blobs
     UNION ALL SELECT 'file_bytes', CAST(coalesce(sum(octet_length(body)), 0) AS bigint) FROM {t}blobs
+    UNION ALL SELECT 'waits', count(*) FROM {t}waits WHERE state = 'waiting'
     UNION ALL SELECT 'erasures_due', count(*) FROM {t}erasures
 """)
 """A query for the facts of a store that are counts, by their names."""
@@ -116,8 +117,18 @@ def _counted(table: str, conditions: Mapping[Home, str]) -> Mapping[Home, str]:
 
 
 TABLES: Final[Mapping[Home, Sequence[str]]] = {
-    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "calls", "attachments"),
-    "postgres": ("messages", "events", "compactions", "inbox", "calls", "creations", "requests", "attachments"),
+    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "calls", "waits", "attachments"),
+    "postgres": (
+        "messages",
+        "events",
+        "compactions",
+        "inbox",
+        "calls",
+        "waits",
+        "creations",
+        "requests",
+        "attachments",
+    ),
 }
 """Tables with rows that belong to sessions."""
 
@@ -141,6 +152,16 @@ def _orphans() -> Iterator[Check]:
 
 SETTLED: Final = "session IN (SELECT key FROM {t}sessions WHERE turn IS NULL)"
 """The condition for the state of a tool call without an open turn."""
+OVER: Final = f"""
+    state <> 'settled' AND ((reason <> 'background' AND session IN (SELECT key FROM {{t}}sessions WHERE turn IS NULL))
+        OR session IN (SELECT key FROM {{t}}sessions WHERE state = {ARCHIVED}))
+"""
+"""The condition for a wait that is not settled, and whose turn or session has ended."""
+TENANT_OF_WAITS: Final = """
+    UPDATE {t}waits SET tenant = (SELECT s.tenant FROM {t}sessions s WHERE s.key = session)
+    WHERE tenant <> (SELECT s.tenant FROM {t}sessions s WHERE s.key = session)
+"""
+"""The repair of waits of another tenant than their sessions."""
 EMPTY: Final[Mapping[Home, str]] = {
     "sqlite": "(typeof(blob) <> 'integer' OR blob NOT IN (SELECT key FROM blobs))",
     "postgres": "NOT EXISTS (SELECT FROM warren.blobs WHERE key = blob)",
@@ -263,6 +284,20 @@ CHECKS: Final = (
         "{}: tool calls have a state without an open turn",
         both("""
         SELECT session_id FROM {t}sessions WHERE turn IS NULL AND key IN (SELECT session FROM {t}calls)
+        """),
+        fixable=True,
+    ),
+    Check(
+        "waits",
+        "{}: tool calls wait without an open turn",
+        both(f"SELECT session_id FROM {{t}}sessions WHERE key IN (SELECT session FROM {{t}}waits WHERE {OVER})"),
+        fixable=True,
+    ),
+    Check(
+        "waits",
+        "{}: what their tool calls wait for is listed for another tenant",
+        both("""
+        SELECT session_id FROM {t}waits w JOIN {t}sessions s ON s.key = w.session WHERE w.tenant <> s.tenant
         """),
         fixable=True,
     ),

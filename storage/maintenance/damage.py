@@ -29,6 +29,8 @@ FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""
 WITH_TURNS: Final = 13
 """The first version of the schema with open turns."""
+WITH_WAITS: Final = 14
+"""The first version of the schema in which a turn can wait without a task."""
 NO_TENANT: Final = "lost-and-found"
 """The tenant that a session gets if nobody can tell whose it was: none that has callers."""
 
@@ -74,7 +76,12 @@ def _check_session(row: tuple[Any, ...]) -> None:
     found = rows.row_to_record(tuple(record))
     if not TENANT.fullmatch(found.tenant):
         raise ValueError("tenant is no name of a tenant")
-    rows.turn_in(record[-1], found.message_count)
+    *_, turn, wakes = record
+    rows.turn_in(turn, found.message_count)
+    if wakes is not None:
+        rows.time_in(wakes, "wakes")
+        if turn is None:
+            raise ValueError("wakes is there without an open turn")
     if holder is not None:
         rows.number_in(holder, "holder")
     for name, value in (("epoch", epoch), ("change", change), ("events_after", events_after)):
@@ -103,6 +110,13 @@ def _check_input(row: tuple[Any, ...]) -> None:
         rows.text_in(key, "key")
     if outcome is not None:
         codec.decode_stored(dict[str, Any], rows.bytes_in(outcome, "outcome") or b"{}")
+
+
+def _check_wait(row: tuple[Any, ...]) -> None:
+    tenant, *wait = row
+    if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
+        raise ValueError("tenant is no name of a tenant")
+    rows.wait_in(tuple(wait))
 
 
 def _check_holder(row: tuple[Any, ...]) -> None:
@@ -144,6 +158,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "compactions": _Table(raw(rows.COMPACTION), rows.compaction, _BELONGS.format("compactions")),
     "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
     "calls": _Table(raw(rows.CALL), rows.call_in, _BELONGS.format("calls")),
+    "waits": _Table(raw(f"tenant, {rows.WAIT}"), _check_wait, _BELONGS.format("waits")),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
@@ -155,7 +170,15 @@ _TABLES: Final[Mapping[str, _Table]] = {
     ),
 }
 """In the order in which they are set aside: a session's row is made anew from its other rows."""
-_ROWIDS: Final = {"inbox": "number", "holders": "key", "audit": "number", "blobs": "key", "sessions": "key"}
+_OF_TURN: Final = "SELECT state IS NOT 'settled' AND reason IS NOT 'background' FROM waits WHERE key = ?"
+_ROWIDS: Final = {
+    "inbox": "number",
+    "holders": "key",
+    "audit": "number",
+    "blobs": "key",
+    "sessions": "key",
+    "waits": "key",
+}
 
 
 def scan(db: apsw.Connection) -> Iterator[BadRow]:
@@ -170,8 +193,10 @@ def scan(db: apsw.Connection) -> Iterator[BadRow]:
 
 
 def sessions_in(db: apsw.Connection) -> str:
-    """Return the source of the rows of sessions; a file of an older version, which is only read, has no open turns."""
-    return "sessions" if version_of(db, SESSION_STORE) >= WITH_TURNS else "(SELECT *, NULL AS turn FROM sessions)"
+    """Return the source of the rows of sessions; a file of an older version, which is only read, lacks columns."""
+    version = version_of(db, SESSION_STORE)
+    missing = [name for name, since in (("turn", WITH_TURNS), ("wakes", WITH_WAITS)) if version < since]
+    return f"(SELECT *, {', '.join(f'NULL AS {name}' for name in missing)} FROM sessions)" if missing else "sessions"
 
 
 def readable_session(db: apsw.Connection, key: int) -> str | None:
@@ -196,13 +221,14 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
 
     A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
     other rows, as far as they tell. The bytes of a file get their hash and the tenant of their session. Without one of
-    its tool calls nobody can go on with an open turn: all of them go. An input, a row of the ledger, an entry of the
-    audit and that of a dead process have nothing in their place.
+    its tool calls, or what one waits for, nobody can go on with an open turn: all of them go. An input, a row of the
+    ledger, an entry of the audit and that of a dead process have nothing in their place.
 
     Raises OSError and apsw.Error.
     """
     rowid = _ROWIDS.get(row.table, "rowid")
     where = f"session = {row.session}" if row.table == "calls" else f"{rowid} = {row.rowid}"
+    of_turn = row.table == "calls" or (row.table == "waits" and bool(db.execute(_OF_TURN, (row.rowid,)).get))
     keep(db, folder, row.table, where, row.problem)
     if row.table == "messages":
         _replace_message(db, row)
@@ -217,8 +243,10 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     else:
         with removable(db) if row.table == "audit" else nullcontext():
             db.execute(f"DELETE FROM {row.table} WHERE {where}")
-    if row.table == "calls":
-        db.execute(f"UPDATE sessions SET turn = NULL, change = {NEXT_CHANGE} WHERE key = ?", (row.session,))
+    if of_turn:  # what it leaves of its calls and waits goes as that of any turn that is over
+        db.execute(
+            f"UPDATE sessions SET turn = NULL, wakes = NULL, change = {NEXT_CHANGE} WHERE key = ?", (row.session,)
+        )
 
 
 def keep(db: apsw.Connection, folder: Path, table: str, where: str, problem: str) -> int:
@@ -343,6 +371,7 @@ _ANEW: Final[Mapping[str, str]] = {
     "details": "'{}'",
     "title": "NULL",
     "turn": "NULL",
+    "wakes": "NULL",
     "holder": "NULL",
     "epoch": "1",
     "change": NEXT_CHANGE,
@@ -360,7 +389,8 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     values = dict(zip(names, found, strict=True))
     bad = [name for name in (*_COUNTS, "events_after") if not _good(values[name])]
     bad += [name for name in ("labels", "details") if not _good_object(values, name)]
-    bad += [] if _good_turn(values) else ["turn"]
+    bad += [] if _good_turn(values) else ["turn", "wakes"]
+    bad += [] if values["wakes"] is None or (_good_time(values["wakes"]) and values["turn"] is not None) else ["wakes"]
     bad += ["state"] if values["state"] not in (0, 1) else []
     bad += ["holder"] if values["holder"] is not None and not _good(values["holder"]) else []
     bad += [name for name in ("model", "owner") if not _good_text(values[name])]
@@ -378,6 +408,9 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
         "DELETE FROM calls WHERE session = (SELECT key FROM sessions WHERE key = ? AND turn IS NULL)", (row.rowid,)
     )
     db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))
+    db.execute(
+        "UPDATE waits SET tenant = (SELECT tenant FROM sessions WHERE key = ?1) WHERE session = ?1", (row.rowid,)
+    )
 
 
 _MEND_BLOB: Final = """
@@ -422,6 +455,7 @@ def _good_object(values: Mapping[str, Any], name: str) -> bool:
         "tenant": b"",
         "owner": b"",
         "turn": None,
+        "wakes": None,
         "title": None,
         "labels": b"{}",
         "details": b"{}",

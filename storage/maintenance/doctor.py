@@ -256,6 +256,16 @@ def _drop_calls(db: apsw.Connection, _holder: Holder, folder: Path) -> int:
     return db.changes()
 
 
+def _settle_waits(db: apsw.Connection, _holder: Holder, _folder: Path) -> int:
+    db.execute(f"UPDATE waits SET state = 'settled' WHERE {checks.OVER.format(t='')}")
+    return db.changes()
+
+
+def _give_waits_back(db: apsw.Connection, _holder: Holder, _folder: Path) -> int:
+    db.execute(checks.TENANT_OF_WAITS.format(t=""))
+    return db.changes()
+
+
 def _label_anew(db: apsw.Connection, holder: Holder, _folder: Path) -> tuple[int, int]:
     query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({checks.MISLABELLED})"
     wrong: list[Any] = db.execute(query).fetchall()
@@ -307,6 +317,8 @@ _STEPS: Final = (
         for table in checks.TABLES["sqlite"]
     ),
     _Step(_drop_calls, "removed {} rows of calls without an open turn"),
+    _Step(_settle_waits, "settled {} waits without an open turn"),
+    _Step(_give_waits_back, "listed {} waits for the tenants of their sessions"),
     _Step(drop_empty, "removed {} rows of attachments that had no bytes"),
     _Step(
         set_different_aside,

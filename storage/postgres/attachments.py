@@ -62,6 +62,7 @@ _NAMED: Final = """
         OR EXISTS (SELECT FROM warren.events WHERE session = $1::int8 AND strpos(body, $2) > 0)
         OR EXISTS (SELECT FROM warren.inbox WHERE session = $1::int8 AND strpos(body, $2) > 0)
         OR EXISTS (SELECT FROM warren.calls WHERE session = $1::int8 AND strpos(body, $2) > 0)
+        OR EXISTS (SELECT FROM warren.waits WHERE session = $1::int8 AND strpos(body, $2) > 0)
 """
 _OF_HOLDER: Final = "WHERE session = $1::int8 AND blob = $2::int8 AND holder = $3::int"
 _SETTLE: Final = f"UPDATE warren.attachments SET holder = NULL {_OF_HOLDER}"

@@ -14,11 +14,20 @@ from warren.storage.auditing import COLUMNS as ENTRY
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY, sums_of, values_of
 from warren.storage.operations import MAX_OUTCOMES, Commit
-from warren.storage.postgres import audit
+from warren.storage.postgres import audit, waits
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.refusals import built_on_sand, key_used, name_taken, not_found, taken_over
-from warren.storage.rows import CALL, COLUMNS, DELETED, OPEN, call_to_row, microseconds, record_to_row
+from warren.storage.rows import (
+    CALL,
+    COLUMNS,
+    DELETED,
+    OPEN,
+    WAIT,
+    call_to_row,
+    microseconds,
+    record_to_row,
+)
 
 Place = tuple[int, int, int, int]
 """The place of a group: its number, the key of its holder, the generation of the connection, and the number that the
@@ -27,7 +36,7 @@ MOST: Final = 200
 """Turns of one statement: the literals of more would keep the event loop waiting."""
 _SESSION: Final = (
     *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
-    *("text", "text", "text", "text", "text", "int8", "int8", "int8"),
+    *("text", "text", "text", "int8", "text", "text", "int8", "int8", "int8"),
 )
 _NAMES: Final = f"{COLUMNS}, marks, peer, epoch, base_count, base_seq"
 _MESSAGE: Final = ("text", "int8", "int8", "text")
@@ -38,8 +47,12 @@ _SETTLED: Final = ("text", "int8", "text")
 _CHARGE: Final = ("text", "int8", "text", "text", *("int8" for _ in COUNTS), "numeric")
 _TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED, _CHARGE)
 _ENTRY: Final = (audit.TYPES,)
-_OF_TURNS: Final = (("text",), ("text", "int8", "text", "text", "text"))
-"""The sessions whose tool calls go, and tool calls with a new state."""
+_OF_TURNS: Final = (
+    ("text",),
+    ("text", "int8", "text", "text", "text"),
+    ("text", "text", "text", "text", "int8", "int8", "text"),
+)
+"""The sessions whose tool calls go, tool calls with a new state, and what they wait for."""
 _ADDED: Final = (*COUNTS, "priced")
 
 
@@ -73,7 +86,8 @@ WITH gate AS (
         updated_at = excluded.updated_at, state = greatest(sessions.state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
         last_seq = excluded.last_seq, head = excluded.head, title = coalesce(sessions.title, excluded.title),
-        details = excluded.details, turn = excluded.turn, peer = coalesce(sessions.peer, excluded.peer)
+        details = excluded.details, turn = excluded.turn, wakes = excluded.wakes,
+        peer = coalesce(sessions.peer, excluded.peer)
     WHERE sessions.state <> {DELETED} AND sessions.holder = excluded.holder AND sessions.epoch = excluded.epoch
     RETURNING key AS session, session_id, tenant
 ), added_messages AS (
@@ -136,6 +150,16 @@ settling AS (
 ), called AS (
     INSERT INTO warren.calls (session, {names}) SELECT session, {names} FROM states
     ON CONFLICT (session, place) DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body
+), waits AS (
+    SELECT session, tenant, {wait} FROM unnest({waits}) AS given(session_id, {wait}) JOIN saved USING (session_id)
+), over AS (
+    UPDATE warren.waits w SET state = 'settled' FROM settling s
+    WHERE w.session = s.session AND w.state <> 'settled' AND w.reason <> 'background' AND NOT EXISTS (
+        SELECT FROM waits n WHERE n.session = w.session AND n.wait_id = w.wait_id AND n.reason = w.reason)
+), waited AS (
+    INSERT INTO warren.waits (session, tenant, {wait}) SELECT session, tenant, {wait} FROM waits
+    ON CONFLICT (session, wait_id, reason) DO UPDATE SET
+        state = excluded.state, since = excluded.since, until = excluded.until, body = excluded.body
 )"""
 
 
@@ -148,7 +172,7 @@ def _statement(*, creates: bool, calls: bool) -> str:
         columns = ", ".join(f"given.{each.strip()}" for each in ENTRY.split(","))
         parts.append(_AUDITED.format(names=ENTRY, columns=columns, entries=more[0]))
     if calls:
-        parts.append(_CALLED.format(names=CALL, settling=more[-2], calls=more[-1]))
+        parts.append(_CALLED.format(names=CALL, settling=more[-3], calls=more[-2], wait=WAIT, waits=more[-1]))
     end = "\n) SELECT (SELECT count(*)"
     return STATEMENT.replace(end, f"\n), {', '.join(parts)} SELECT (SELECT count(*)")
 
@@ -184,7 +208,7 @@ async def commit_all(db: Connection, writer: Place, commits: Sequence[Commit]) -
     Raises SupersededError, and as `Connection.fetch`: then nothing is stored.
     """
     entries = [audit.values_of(each.audit) for each in commits if each.audit is not None]
-    calls = any(each.settles or each.calls for each in commits)
+    calls = any(each.settles or each.calls or each.waits for each in commits)
     statement = _statement(creates=bool(entries), calls=calls) if entries or calls else STATEMENT
     given = parameters(commits) + (audit.columns(entries) if entries else []) + (_of_turns(commits) if calls else [])
     ((gate, saved),) = await db.fetch(statement, *writer, *given)
@@ -227,14 +251,15 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
 
 
 def _of_turns(commits: Sequence[Commit]) -> list[Value]:
-    """Return the arrays of the tool calls of open turns."""
+    """Return the arrays of the tool calls of open turns, and of what they wait for."""
     settling = [(escaped(each.session_id),) for each in commits if each.settles]
     calls = [
         (escaped(each.session_id), place, escaped(call_id), state, body)
         for each in commits
         for place, call_id, state, body in map(call_to_row, each.calls)
     ]
-    return _arrays((settling, calls), _OF_TURNS)
+    waiting = [(escaped(each.session_id), *waits.values_of(wait)) for each in commits for wait in each.waits]
+    return _arrays((settling, calls, waiting), _OF_TURNS)
 
 
 def _arrays(tables: Sequence[Sequence[tuple[Value | bytes, ...]]], kinds: Sequence[Sequence[str]]) -> list[Value]:

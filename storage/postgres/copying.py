@@ -39,13 +39,14 @@ _ORDER: Final = {
     "attachments": ("session", "blob"),
     "audit": ("number",),
     "calls": ("session", "place"),
+    "waits": ("session", "wait_id", "reason"),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
     "memory_tombstones": ("session", "position"),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
-    " sha256 media_type name who action node source payer call_id".split()
+    " sha256 media_type name who action node source payer call_id reason wait_id".split()
 )
 _TEXT_KEYS: Final = frozenset(
     {
@@ -55,6 +56,7 @@ _TEXT_KEYS: Final = frozenset(
         ("usage", "priced"),
         ("sessions", "turn"),
         ("calls", "state"),
+        ("waits", "state"),
     }
 )
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -99,6 +101,7 @@ _NUMBERED: Final = (
     ("memory_sessions", "key"),
     ("memory_entries", "id"),
     ("audit", "number"),
+    ("waits", "key"),
 )
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """

@@ -24,7 +24,7 @@ _SOURCE: Final = f"""
 _PLACES: Final = ", ".join(f"${number}" for number in range(1, len(COLUMNS.split(",")) + 1))
 # Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
-    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $17::text[], $18::int8)
+    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $18::text[], $19::int8)
     RETURNING key
 """
 _COPY_MESSAGES: Final = """

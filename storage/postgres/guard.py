@@ -23,6 +23,7 @@ TABLES: Final = (
     "events",
     "inbox",
     "calls",
+    "waits",
     "creations",
     "attachments",
     "blobs",

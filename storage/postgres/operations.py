@@ -11,20 +11,31 @@ from typing import Any, Final
 from warren.base.errors import StoreError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
-from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import SessionRecord
 from warren.storage import operations as ops
-from warren.storage.postgres import attachments, audit, forking, inbox
+from warren.storage.postgres import attachments, audit, forking, inbox, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.postgres.reading import record_of
-from warren.storage.refusals import leased, not_found, retired
-from warren.storage.rows import ARCHIVED, CALL, COLUMNS, DELETED, SEQ_STRIDE, before, continued, corrupt, number_in
+from warren.storage.refusals import leased, not_found, retired, taken_over
+from warren.storage.rows import (
+    ARCHIVED,
+    CALL,
+    COLUMNS,
+    DELETED,
+    SEQ_STRIDE,
+    Continued,
+    before,
+    continued,
+    corrupt,
+    number_in,
+)
 
 _CLAIMED: Final = f"""
-    SELECT {COLUMNS}, key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}
+    SELECT {COLUMNS}, key, holder, epoch, {waits.SOME_OPEN} FROM warren.sessions
+    WHERE session_id = $1 AND state <> {DELETED}
     FOR NO KEY UPDATE
 """
 # A holder that died may have shown events without storing them: their numbers are not given out again. Of a store that
@@ -38,8 +49,10 @@ _TAKE: Final = f"""
 """
 _CALLS: Final = f"SELECT {CALL} FROM warren.calls WHERE session = $1::int8 ORDER BY place"
 _FORGET: Final = """
-    WITH settled AS (DELETE FROM warren.calls WHERE session = $1::int8)
-    UPDATE warren.sessions SET turn = NULL WHERE key = $1::int8
+    WITH settled AS (DELETE FROM warren.calls WHERE session = $1::int8),
+        over AS (UPDATE warren.waits SET state = 'settled'
+            WHERE session = $1::int8 AND state <> 'settled' AND reason <> 'background')
+    UPDATE warren.sessions SET turn = NULL, wakes = NULL WHERE key = $1::int8
 """
 _ANSWERED: Final = """
     DELETE FROM warren.requests WHERE session = (SELECT key FROM warren.sessions WHERE session_id = $1)
@@ -51,13 +64,18 @@ _PUT_BACK: Final = """
 # Raising the epoch fences a holder that counts as dead and wakes up later.
 _ARCHIVE: Final = f"""
     WITH emptied AS (DELETE FROM warren.inbox WHERE session = $1::int8),
-        settled AS (DELETE FROM warren.calls WHERE session = $1::int8)
-    UPDATE warren.sessions SET state = {ARCHIVED}, turn = NULL,
+        settled AS (DELETE FROM warren.calls WHERE session = $1::int8),
+        over AS (UPDATE warren.waits SET state = 'settled' WHERE session = $1::int8 AND state <> 'settled')
+    UPDATE warren.sessions SET state = {ARCHIVED}, turn = NULL, wakes = NULL,
         holder = CASE WHEN holder <> $2::int THEN NULL ELSE holder END,
         epoch = epoch + CASE WHEN holder <> $2::int THEN 1 ELSE 0 END,
         last_seq = last_seq + CASE WHEN holder <> $2::int THEN {SEQ_STRIDE} ELSE 0 END
     WHERE key = $1::int8
 """
+_ANSWERS: Final = f"""
+    SELECT key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
+"""
+_AWAKE: Final = "UPDATE warren.sessions SET wakes = NULL WHERE key = $1::int8 AND wakes IS NOT NULL"
 _RECORD_OF: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE key = $1::int8"
 _LABEL: Final = """
     UPDATE warren.sessions SET labels = $2, marks = $3::text[], title = $4
@@ -71,11 +89,12 @@ _BURY: Final = f"""
         inbox AS (DELETE FROM warren.inbox WHERE session = $1::int8),
         compactions AS (DELETE FROM warren.compactions WHERE session = $1::int8),
         calls AS (DELETE FROM warren.calls WHERE session = $1::int8),
+        waits AS (DELETE FROM warren.waits WHERE session = $1::int8),
         requests AS (DELETE FROM warren.requests WHERE session = $1::int8),
         erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
     UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
         head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
-        turn = NULL, messages_from = 0, events_after = 0
+        turn = NULL, wakes = NULL, messages_from = 0, events_after = 0
     WHERE key = $1::int8
 """
 # Texts of which no two are the same, so that the server does not compress them away.
@@ -97,7 +116,7 @@ async def claim(operation: ops.Claim, db: Connection, holder: Holder) -> ops.Cla
     rows = await db.fetch(_CLAIMED, escaped(session_id))
     if not rows:
         return None
-    *columns, session, owner, epoch = rows[0]
+    *columns, session, owner, epoch, waits_for = rows[0]
     name = await rival_of(db, owner, holder.key)
     if name is not None:
         return ops.LeaseHeld(name)
@@ -109,18 +128,20 @@ async def claim(operation: ops.Claim, db: Connection, holder: Holder) -> ops.Cla
     # The row is locked: a number that is given to this session from now on is higher.
     inbox_to = await db.value(LAST)
     waiting, lost = await inbox.readable(db, session, session_id)
-    calls = tuple[KeptCall, ...]()
-    if (turn := columns[-1]) is not None:
-        kept = [(place, unescaped(call_id), *more) for place, call_id, *more in await db.fetch(_CALLS, session)]
-        record, calls, problems = continued(record, turn, kept)
-        if problems:
+    kept, turn = Continued(record), columns[-2]
+    if turn is not None or waits_for:
+        calls = await db.fetch(_CALLS, session) if turn is not None else []
+        states = [(place, unescaped(call_id), *more) for place, call_id, *more in calls]
+        kept = continued(record, turn, states, await waits.open_of(db, session) if waits_for else ())
+        if kept.lost:
+            await waits.drop(db, session, kept.lost)
+        if turn is not None and kept.record.turn is None:
             await db.fetch(_FORGET, session)
-        lost += problems
-    rest = waiting, inbox_to, lost, calls
+    rest = waiting, inbox_to, lost + kept.problems, kept.calls, kept.waits
     if owner == holder.key:
-        return ops.Claimed(record, ops.Lease(epoch), *rest)
+        return ops.Claimed(kept.record, ops.Lease(epoch), *rest)
     ((last_seq, epoch),) = await db.fetch(_TAKE, session, holder.key, before(operation.went_back_at))
-    return ops.Claimed(record.changed(last_seq=last_seq), ops.Lease(epoch), *rest)
+    return ops.Claimed(kept.record.changed(last_seq=last_seq), ops.Lease(epoch), *rest)
 
 
 async def release(operation: ops.Release, db: Connection, holder: Holder) -> None:
@@ -134,6 +155,20 @@ async def reserve(operation: ops.Reserve, db: Connection, _holder: Holder) -> No
     await db.script("SAVEPOINT room")
     await db.fetch(_FILL, escaped(operation.session_id), operation.size)
     await db.script("ROLLBACK TO room; RELEASE room")
+
+
+async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holder) -> None:
+    """Store a wait with its answer, and have the turn go on."""
+    rows = await db.fetch(_ANSWERS, escaped(operation.session_id))
+    if not rows:
+        raise not_found(operation.session_id)
+    ((session, owner, epoch),) = rows
+    if (owner, epoch) != (holder.key, operation.lease.epoch):
+        name = await rival_of(db, owner, holder.key)
+        raise taken_over(operation.session_id, name)
+    await waits.put(db, session, operation.wait)
+    await db.fetch(_AWAKE, session)
+    await audit.add(db, (operation.audit,))
 
 
 async def archive(operation: ops.Archive, db: Connection, holder: Holder) -> None:
@@ -210,6 +245,7 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.Erased: erased,
     ops.Enqueue: inbox.enqueue,
     ops.EndInputs: inbox.end_inputs,
+    ops.StoreAnswer: store_answer,
     ops.Fork: forking.fork,
     ops.RequestHandover: request,
     ops.DeclineHandover: decline,

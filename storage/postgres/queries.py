@@ -14,7 +14,7 @@ from warren.conversation.records import EventRow, MessageRow, SessionRecord, Spa
 from warren.conversation.views import TurnState
 from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
-from warren.storage.postgres import attachments, audit, inbox, ledger
+from warren.storage.postgres import attachments, audit, inbox, ledger, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard
@@ -91,11 +91,10 @@ _LAST_STORED: Final = f"""
     FROM warren.sessions s WHERE session_id = $1 AND state <> {DELETED}
 """
 _LAST_BEFORE: Final = f"SELECT max(seq) FROM warren.events WHERE session = {_KEY_OF} AND seq < $3::int8"
-_WAITS: Final = "(turn::json ->> 'wakes') IS NOT NULL"
 _STATES: Final[Mapping[TurnState, str]] = {
-    "waiting": _WAITS,
-    "running": f"NOT {_WAITS} AND EXISTS (SELECT FROM others WHERE others.key = s.holder)",
-    "parked": f"NOT {_WAITS} AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)",
+    "waiting": "wakes IS NOT NULL",
+    "running": "wakes IS NULL AND EXISTS (SELECT FROM others WHERE others.key = s.holder)",
+    "parked": "wakes IS NULL AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)",
 }
 _IN_TURN: Final = f"""
     WITH others AS MATERIALIZED (
@@ -109,11 +108,18 @@ _IN_TURN: Final = f"""
 _SESSIONS_THAT_WAIT: Final = f"""
     WITH others AS MATERIALIZED (
         SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
-    )
+    ), now AS MATERIALIZED (SELECT {waits.NOW} AS at)
     SELECT session_id FROM (
-        SELECT key, session_id, tenant, holder FROM warren.sessions WHERE state = {OPEN} AND turn IS NOT NULL
+        SELECT key, session_id, tenant, holder FROM warren.sessions
+        WHERE state = {OPEN} AND turn IS NOT NULL AND wakes IS NULL
+        UNION SELECT key, session_id, tenant, holder FROM warren.sessions, now
+        WHERE state = {OPEN} AND turn IS NOT NULL AND wakes <= now.at
+        UNION SELECT key, session_id, tenant, holder FROM warren.sessions, now
+        WHERE state = {OPEN} AND NOT (turn IS NOT NULL AND wakes IS NOT NULL AND wakes > now.at)
+            AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
         UNION SELECT key, session_id, tenant, holder FROM warren.sessions
-        WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
+        WHERE state = {OPEN} AND key IN (
+            SELECT session FROM warren.waits w WHERE w.state <> 'settled' AND reason = 'background')
     ) AS s WHERE NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
     ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
 """
@@ -413,6 +419,8 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id, query.tenant),
+    ask.StoredWait: waits.find,
+    ask.OpenWaits: waits.open_waits,
     ask.LostEvents: _lost,
     ask.StoredHistory: _history,
     ask.StoredAttachment: attachments.find,
@@ -425,6 +433,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.WasTold: _was_told,
     ask.HandoverAnswer: _handed_over,
     ask.SessionList: _listing,
+    ask.WaitList: waits.page,
     ask.PeerNamed: _named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _sessions,
@@ -436,6 +445,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.LivingNodes: _nodes,
     ask.Holders: _held,
     ask.WaitingSessions: _sessions_that_wait,
+    ask.NextWake: waits.next_wake,
     ask.OpenTurns: _open_turns,
     ask.StoreNews: _news,
     ask.KnownTenants: ledger.tenants,

@@ -45,6 +45,7 @@ _NAMED: Final = """
         OR EXISTS (SELECT 1 FROM events WHERE session = ?1 AND instr(body, ?2))
         OR EXISTS (SELECT 1 FROM inbox WHERE session = ?1 AND instr(body, ?2))
         OR EXISTS (SELECT 1 FROM calls WHERE session = ?1 AND instr(body, ?2))
+        OR EXISTS (SELECT 1 FROM waits WHERE session = ?1 AND instr(body, ?2))
 """
 _OF: Final = """
     FROM attachments a JOIN sessions s ON s.key = a.session JOIN blobs b ON b.key = a.blob

@@ -48,6 +48,7 @@ _ORDER: Final = {
     "attachments": ("session", "blob"),
     "audit": ("number",),
     "calls": ("session", "place"),
+    "waits": ("key",),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {

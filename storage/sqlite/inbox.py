@@ -38,8 +38,11 @@ _LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
 _SESSIONS_THAT_WAIT: Final = f"""
     SELECT {raw("session_id, holder")} FROM sessions
     WHERE state = {OPEN} AND key IN (
-        SELECT session FROM inbox WHERE outcome IS NULL AND starts
-        UNION SELECT key FROM sessions WHERE turn IS NOT NULL)
+        SELECT session FROM inbox JOIN sessions ON sessions.key = session
+            WHERE outcome IS NULL AND starts AND NOT (turn IS NOT NULL AND wakes IS NOT NULL AND wakes > ?1)
+        UNION SELECT key FROM sessions WHERE turn IS NOT NULL AND wakes IS NULL
+        UNION SELECT key FROM sessions WHERE turn IS NOT NULL AND wakes <= ?1
+        UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background')
     ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
 """
 _KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
@@ -109,9 +112,9 @@ def last_number(db: apsw.Connection) -> int:
 
 
 def sessions_that_wait(at: Reading, _query: WaitingSessions) -> Rows[str]:
-    """Return the sessions with an open turn, or a waiting input that begins one, that no other living process has."""
+    """Return the sessions with work that no other living process has: see `WaitingSessions`."""
     me = at.me
-    rows: list[Any] = at.db.execute(_SESSIONS_THAT_WAIT).fetchall()
+    rows: list[Any] = at.db.execute(_SESSIONS_THAT_WAIT, (int(me.clock() * 1e6),)).fetchall()
     alive = {owner for _, owner in rows if owner not in (None, me.key) and me.rival(at.db, owner) is not None}
     free = (session_id for session_id, owner in rows if owner not in alive)
     return Rows(free, lambda session_id: text_in(session_id, "session_id"), shown)

@@ -12,6 +12,7 @@ from warren.conversation.views import TurnState
 from warren.storage.operations import Commit
 from warren.storage.queries import InTurn, OpenTurns
 from warren.storage.rows import CALL, OPEN, call_to_row, shown
+from warren.storage.sqlite import waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
@@ -22,12 +23,11 @@ _SET: Final = f"""
     ON CONFLICT (session, place) DO UPDATE SET call_id = excluded.call_id, state = excluded.state, body = excluded.body
 """
 _CALLS: Final = f"SELECT {raw(CALL)} FROM calls WHERE session = ? ORDER BY place"
-_WAITS: Final = "iif(json_valid(turn), turn ->> '$.wakes', NULL) IS NOT NULL"
 _HELD: Final = "coalesce(holder IN (SELECT value FROM json_each(?)), 0)"
 _STATES: Final[Mapping[TurnState, str]] = {
-    "waiting": _WAITS,
-    "running": f"NOT {_WAITS} AND {_HELD}",
-    "parked": f"NOT {_WAITS} AND NOT {_HELD}",
+    "waiting": "wakes IS NOT NULL",
+    "running": f"wakes IS NULL AND {_HELD}",
+    "parked": f"wakes IS NULL AND NOT {_HELD}",
 }
 _CHOSEN: Final = """
     WITH chosen AS MATERIALIZED (
@@ -36,7 +36,7 @@ _CHOSEN: Final = """
         WHERE turn IS NOT NULL AND tenant = ? AND session_id NOT IN (SELECT value FROM json_each(?)) AND {state}
     )
 """
-_FORGET: Final = "UPDATE sessions SET turn = NULL WHERE key = ?"
+_FORGET: Final = "UPDATE sessions SET turn = NULL, wakes = NULL WHERE key = ?"
 _OPEN: Final = f"""
     SELECT {raw("tenant, holder")}, count(*) FROM sessions
     WHERE turn IS NOT NULL AND state = {OPEN} AND (?1 IS NULL OR tenant = ?1) GROUP BY tenant, holder
@@ -44,15 +44,18 @@ _OPEN: Final = f"""
 
 
 def set_calls(db: apsw.Connection, steps: Sequence[tuple[int, Commit]]) -> None:
-    """Store the states of tool calls, beside the others of their sessions or in their place.
+    """Store the states of tool calls and what they wait for, beside the others of their sessions or in their place.
 
     Args:
         db: the connection.
         steps: the commits that change such states, each with the key of its session.
     """
-    execute_rows(db, _SETTLE, 1, [session for session, commit in steps if commit.settles])
+    settled = [session for session, commit in steps if commit.settles]
+    execute_rows(db, _SETTLE, 1, settled)
+    waits.settle(db, settled)
     calls = [(session, *call_to_row(call)) for session, commit in steps for call in commit.calls]
     execute_rows(db, _SET, 5, [value for row in calls for value in row])
+    waits.put(db, [(session, wait) for session, commit in steps for wait in commit.waits])
 
 
 def settle(db: apsw.Connection, session: int) -> None:
@@ -64,6 +67,7 @@ def forget(db: apsw.Connection, session: int) -> None:
     """Remove an open turn that nobody can go on with."""
     db.execute(_FORGET, (session,))
     settle(db, session)
+    waits.settle(db, (session,))
 
 
 def calls_of(db: apsw.Connection, session: int) -> list[Any]:

@@ -15,7 +15,6 @@ from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.conversation.log_rows import LogItem, row_of
-from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow
 from warren.storage.operations import (
     Archive,
@@ -30,6 +29,7 @@ from warren.storage.operations import (
     LeaseHeld,
     Release,
     Reserve,
+    StoreAnswer,
 )
 from warren.storage.refusals import built_on_sand, key_used, leased, name_taken, not_found, retired, taken_over
 from warren.storage.rows import (
@@ -38,6 +38,7 @@ from warren.storage.rows import (
     DELETED,
     OPEN,
     SEQ_STRIDE,
+    Continued,
     before,
     continued,
     corrupt,
@@ -46,7 +47,7 @@ from warren.storage.rows import (
     record_to_row,
     row_to_record,
 )
-from warren.storage.sqlite import attachments, audit, open_turns
+from warren.storage.sqlite import attachments, audit, open_turns, waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
@@ -58,9 +59,9 @@ PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # Values are numbered by `COLUMNS`, as parameters or as columns.
 _SET: Final = """
     updated_at = {0}3, state = max(state, {0}4), model = {0}5, turns = {0}6, steps = {0}7, message_count = {0}8,
-    last_seq = {0}9, head = {0}10, title = coalesce(title, {0}12), details = {0}13, turn = {0}16
+    last_seq = {0}9, head = {0}10, title = coalesce(title, {0}12), details = {0}13, turn = {0}16, wakes = {0}17
 """
-_FENCE: Final = f"state <> {DELETED} AND holder = {{0}}17 AND epoch = {{0}}18"
+_FENCE: Final = f"state <> {DELETED} AND holder = {{0}}18 AND epoch = {{0}}19"
 _SAVE: Final = f"""
     INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES ({PLACES},?,?,{NEXT_CHANGE})
     ON CONFLICT (session_id) DO UPDATE SET {_SET.format("?")}, change = {NEXT_CHANGE} WHERE {_FENCE.format("?")}
@@ -68,8 +69,8 @@ _SAVE: Final = f"""
 """
 # A session that lacks what the turn follows is left alone too, and one that is not there is not made.
 _SAVE_AFTER: Final = f"""
-    UPDATE sessions SET {_SET.format("column")}, change = column21 FROM (VALUES {{rows}})
-    WHERE session_id = column1 AND {_FENCE.format("column")} AND message_count = column19 AND last_seq = column20
+    UPDATE sessions SET {_SET.format("column")}, change = column22 FROM (VALUES {{rows}})
+    WHERE session_id = column1 AND {_FENCE.format("column")} AND message_count = column20 AND last_seq = column21
     RETURNING session_id, key, change
 """
 _LAST_CHANGE: Final = f"SELECT {NEXT_CHANGE} - 1"
@@ -89,7 +90,9 @@ _ADD_COMPACTION: Final = """
 """
 _HOLDING: Final = f"SELECT key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
 _RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
-_CLAIMED: Final = f"SELECT {raw(COLUMNS)}, key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
+_CLAIMED: Final = f"""
+    SELECT {raw(COLUMNS)}, key, {raw("state, holder, epoch")}, {waits.SOME_OPEN} FROM sessions WHERE session_id = ?
+"""
 # A holder that died may have shown events without storing them: their numbers are not given out again. Of a store that
 # has gone back, neither are those of epochs.
 _TAKE: Final = f"""
@@ -100,11 +103,12 @@ _TAKE: Final = f"""
 ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
 # The epoch, as a release may come late: the same process may have taken the session anew.
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
-_ARCHIVE: Final = f"UPDATE sessions SET state = 1, turn = NULL, change = {NEXT_CHANGE} WHERE key = ?"
+_ARCHIVE: Final = f"UPDATE sessions SET state = 1, turn = NULL, wakes = NULL, change = {NEXT_CHANGE} WHERE key = ?"
+_AWAKE: Final = "UPDATE sessions SET wakes = NULL WHERE key = ? AND wakes IS NOT NULL"
 _LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {NEXT_CHANGE} WHERE key = ? RETURNING change"
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
-        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, turn = NULL,
+        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, turn = NULL, wakes = NULL,
         messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
     WHERE key = ?
 """
@@ -135,7 +139,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
         if turn.record.options.peer is not None:
             db.execute(_NAME, (turn.record.options.peer.name, key))
         store_outcome(db, key, turn.inputs)
-        if turn.settles or turn.calls:
+        if turn.settles or turn.calls or turn.waits:
             steps.append((key, turn))
     execute_rows(db, _ADD_MESSAGES, 4, messages)
     execute_rows(db, _ADD_EVENTS, 6, events)
@@ -153,7 +157,7 @@ def _save(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> dict[
             change += 1
             values += *record_to_row(turn.record), holder.key, turn.lease.epoch, *turn.base, change
     keys = {}
-    for session_id, key, changed in execute_rows(db, _SAVE_AFTER, 21, values):
+    for session_id, key, changed in execute_rows(db, _SAVE_AFTER, 22, values):
         keys[session_id] = key
         holder.wrote = key, changed
     return keys
@@ -178,7 +182,7 @@ def _begin(turn: Commit, db: apsw.Connection, holder: Holder) -> int | None:
     return key
 
 
-def _refused(operation: Commit, db: apsw.Connection, holder: Holder) -> WarrenError:
+def _refused(operation: Commit | StoreAnswer, db: apsw.Connection, holder: Holder) -> WarrenError:
     session_id = operation.session_id
     row = db.execute(_HOLDING, (session_id,)).get
     if row is None or row[1] == DELETED:
@@ -194,7 +198,7 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Le
     found = db.execute(_CLAIMED, (session_id,)).get
     if found is None:
         return None
-    *columns, key, state, owner, epoch = found
+    *columns, key, state, owner, epoch, waits_for = found
     if state == DELETED:
         return None
     rival = holder.rival(db, owner) if owner not in (None, holder.key) else None
@@ -207,18 +211,20 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Le
         raise corrupt(f"session {session_id}", exc, session_id) from exc
     lost = damaged(db, session_id)
     set_aside(db, lost)
-    problems, calls = tuple(each.problem for each in lost), tuple[KeptCall, ...]()
-    if (turn := columns[-1]) is not None:
-        record, calls, of_turn = continued(record, turn, open_turns.calls_of(db, key))
-        if of_turn:
+    kept, turn = Continued(record), columns[-2]
+    if turn is not None or waits_for:
+        calls = [] if turn is None else open_turns.calls_of(db, key)
+        kept = continued(record, turn, calls, waits.open_of(db, key) if waits_for else ())
+        waits.drop(db, kept.lost)
+        if turn is not None and kept.record.turn is None:
             open_turns.forget(db, key)
-        problems += of_turn
-    rest = tuple(waiting(db, session_id)), last_number(db), problems, calls
+    problems = (*(each.problem for each in lost), *kept.problems)
+    rest = tuple(waiting(db, session_id)), last_number(db), problems, kept.calls, kept.waits
     if owner == holder.key:
-        return Claimed(record, Lease(epoch), *rest)
+        return Claimed(kept.record, Lease(epoch), *rest)
     db.execute(ANSWERED, (session_id,))
     last_seq, epoch = db.execute(_TAKE, (key, holder.key, before(operation.went_back_at))).get
-    return Claimed(record.changed(last_seq=last_seq), Lease(epoch), *rest)
+    return Claimed(kept.record.changed(last_seq=last_seq), Lease(epoch), *rest)
 
 
 def release(operation: Release, db: apsw.Connection, holder: Holder) -> None:
@@ -235,6 +241,16 @@ def reserve(operation: Reserve, db: apsw.Connection, _holder: Holder) -> None:
     db.execute("ROLLBACK TO room; RELEASE room")
 
 
+def store_answer(operation: StoreAnswer, db: apsw.Connection, holder: Holder) -> None:
+    """Store a wait with its answer, and have the turn go on."""
+    row = db.execute(_HOLDING, (operation.session_id,)).get
+    if row is None or row[1] == DELETED or row[2:] != (holder.key, operation.lease.epoch):
+        raise _refused(operation, db, holder)
+    waits.put(db, [(row[0], operation.wait)])
+    db.execute(_AWAKE, (row[0],))
+    audit.add(db, (operation.audit,))
+
+
 def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
     """Mark a session's row."""
     key, state = writable(db, holder, operation.session_id)
@@ -245,6 +261,7 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
         db.execute(_ARCHIVE, (key,))
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
         open_turns.settle(db, key)
+        waits.settle_all(db, key)
         audit.add(db, (operation.audit,))
 
 
@@ -271,6 +288,7 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     db.execute("DELETE FROM inbox WHERE session = ?", (key,))
     db.execute("DELETE FROM compactions WHERE session = ?", (key,))
     open_turns.settle(db, key)
+    db.execute("DELETE FROM waits WHERE session = ?", (key,))
     attachments.drop(db, key)
     db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
     audit.add(db, (operation.audit,))

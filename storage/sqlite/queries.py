@@ -37,7 +37,7 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
-from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns
+from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns, waits
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.lease import Holder
@@ -290,6 +290,8 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id),
+    ask.StoredWait: waits.find,
+    ask.OpenWaits: waits.open_waits,
     ask.LostEvents: _lost,
     ask.StoredHistory: _history,
     ask.StoredAttachment: attachments.find,
@@ -302,6 +304,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.WasTold: inbox.was_told,
     ask.HandoverAnswer: handover.handed_over,
     ask.SessionList: _listing,
+    ask.WaitList: waits.page,
     ask.PeerNamed: inbox.named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _sessions,
@@ -313,6 +316,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.LivingNodes: lambda at, _: at.me.nodes(at.db),
     ask.Holders: _held,
     ask.WaitingSessions: inbox.sessions_that_wait,
+    ask.NextWake: waits.next_wake,
     ask.OpenTurns: open_turns.count,
     ask.StoreNews: handover.news,
     ask.KnownTenants: ledger.tenants,

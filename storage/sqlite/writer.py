@@ -32,6 +32,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
     Reserve,
+    StoreAnswer,
     Sweep,
 )
 from warren.storage.refusals import went_back
@@ -58,6 +59,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Erased: operations.erased,
     Enqueue: enqueue.enqueue,
     EndInputs: enqueue.end_inputs,
+    StoreAnswer: operations.store_answer,
     Fork: forking.fork,
     RequestHandover: handover.request,
     DeclineHandover: handover.decline,

@@ -17,6 +17,7 @@ from warren.conversation.messages import AssistantMessage, TextBlock, ToolResult
 from warren.conversation.open_turn import CallState, KeptCall, OpenTurn, TurnStart
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.conversation.usage import NO_USAGE, Usage
+from warren.conversation.waits import Wait, WaitReason
 from warren.reports.ledger import Charge
 from warren.settings.config import StoreConfig
 from warren.storage.operations import Commit, Operation
@@ -90,6 +91,13 @@ def kept(place: int, state: CallState = "begun", result: str | None = None) -> K
     if result is not None:
         return KeptCall(f"call-{place}", place, "done", ToolResult(f"call-{place}", result))
     return KeptCall(f"call-{place}", place, state)
+
+
+def wait(number: int = 0, reason: WaitReason = "approval", **changes: Any) -> Wait:
+    """Return what call `number` of `step` waits for, since so many minutes after `NOW`."""
+    since = NOW + timedelta(minutes=number)
+    begun = Wait(f"call-{number}", reason, "waiting", "look", {}, "callback", since, since + timedelta(days=7))
+    return begun.changed(**changes)
 
 
 def charges_of(model: str, cost: Decimal | None = Decimal("0.0001")) -> tuple[Charge, ...]:

@@ -12,14 +12,14 @@ import pytest
 import trio
 
 from tests.storage.memory.samples import entries
-from tests.storage.samples import kept, step
+from tests.storage.samples import kept, step, wait
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.base.principals import Principal
 from warren.conversation.attachments import Attachment
 from warren.conversation.memory import MemoryConfig
-from warren.conversation.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
+from warren.conversation.messages import AssistantMessage, ContextMessage, SystemMessage, ToolResult, UserMessage
 from warren.conversation.peers import Peer, PeerInfo
 from warren.settings.config import StoreConfig
 from warren.storage.memory import FileMemory
@@ -28,10 +28,12 @@ from warren.storage.operations import Claim, Claimed
 from warren.storage.queries import (
     AttachmentBytes,
     LedgerSums,
+    NextWake,
     SessionList,
     StoredAttachment,
     TokensSince,
     WaitingSessions,
+    WaitList,
 )
 from warren.storage.runner import inline_runner
 from warren.storage.sqlite import SqliteStore
@@ -40,6 +42,7 @@ from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 virtual = pytest.mark.virtual_time
 KEPT: Final = Path(__file__).parent / "versions"
 STRIDE: Final = 1_000_000
+WAKES: Final = datetime(2126, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=range(1, VERSION + 1))
@@ -303,6 +306,21 @@ async def test_open_turns_stay(tmp_path: Path) -> None:
     assert isinstance(found, Claimed)
     assert found.calls == (kept(0, result="it rains"), kept(1, "waiting"), kept(2))
     assert found.record.turn == step("open", inputs=(3,), key="k", text="so far").record.turn
+    await store.aclose()
+
+
+async def test_waits_stay(tmp_path: Path) -> None:
+    """A turn of version 14 sleeps on, and what its calls wait for is listed."""
+    shutil.copy(KEPT / "14.sqlite3", tmp_path / FILE_NAME)
+    store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
+    assert await store.read(NextWake()) == WAKES
+    assert await store.read(WaitingSessions()) == []
+    assert await store.read(WaitList("turns", ["approval"])) == [("open", wait(1))]
+    answered = wait(0, "client", state="answered", result=ToolResult("call-0", "it rains"))
+    (found,) = await store.write([Claim("open")])
+    assert isinstance(found, Claimed)
+    assert found.record.turn == step("open", inputs=(3,), key="k", text="so far", wakes=WAKES).record.turn
+    assert found.waits == (wait(1), answered)
     await store.aclose()
 
 

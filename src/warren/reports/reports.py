@@ -47,6 +47,7 @@ class StoreFacts:
         events: rows.
         files: those of messages, each once for a tenant.
         file_bytes: their size.
+        waits: tool calls that wait for an answer.
         erasures_due: deleted sessions of which something may be left elsewhere.
     """
 
@@ -60,6 +61,7 @@ class StoreFacts:
     events: int = 0
     files: int = 0
     file_bytes: int = 0
+    waits: int = 0
     erasures_due: int = 0
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from warren.base.values import frozen
 from warren.reports.reports import Finding
-from warren.storage.maintenance.checks import SETTLED, UNREADABLE_TURN
+from warren.storage.maintenance.checks import OVER, SETTLED, TENANT_OF_WAITS, UNREADABLE_TURN
 from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.rows import CALL, call_in, turn_in
@@ -20,10 +20,13 @@ _CALLS: Final = f"SELECT session, {CALL} FROM warren.calls WHERE session = ANY (
 # The turn of the text that was examined, unless a process that lives has the session.
 _FORGET: Final = f"""
     WITH forgotten AS (
-        UPDATE warren.sessions s SET turn = NULL
+        UPDATE warren.sessions s SET turn = NULL, wakes = NULL
         WHERE key = $1::int8 AND turn = $2 AND {rival("s.holder", "NULL::int")} IS NULL RETURNING key
     ), settled AS (
         DELETE FROM warren.calls c USING forgotten f WHERE c.session = f.key
+    ), over AS (
+        UPDATE warren.waits w SET state = 'settled' FROM forgotten f
+        WHERE w.session = f.key AND w.state <> 'settled' AND w.reason <> 'background'
     ) SELECT key FROM forgotten
 """
 
@@ -64,6 +67,12 @@ async def fix_turns(db: Connection) -> AsyncIterator[str]:
     settled = await db.script(f"DELETE FROM warren.calls WHERE {SETTLED.format(t='warren.')}")
     if settled:
         yield f"removed {settled} rows of calls without an open turn"
+    over = await db.script(f"UPDATE warren.waits SET state = 'settled' WHERE {OVER.format(t='warren.')}")
+    if over:
+        yield f"settled {over} waits without an open turn"
+    given_back = await db.script(TENANT_OF_WAITS.format(t="warren."))
+    if given_back:
+        yield f"listed {given_back} waits for the tenants of their sessions"
     wrong = [each async for each in _unreadable(db)]
     done = sum([len(await db.fetch(_FORGET, each.key, each.turn)) for each in wrong])
     if done:

@@ -51,6 +51,10 @@ CALLED = """
     INSERT INTO warren.calls (session, place, call_id, state, body)
     SELECT key, 0, session_id, 'begun', '{}' FROM warren.sessions
 """
+WAITED = """
+    INSERT INTO warren.waits (session, tenant, reason, wait_id, state, since, until, body)
+    SELECT key, tenant, 'approval', session_id, 'waiting', 0, 0, '{}' FROM warren.sessions
+"""
 HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) VALUES ('x', 1, now(), now())"
 # How a row of each table tells whose it is: the text contains the tenant.
 WHOSE = {
@@ -67,6 +71,7 @@ WHOSE = {
     "compactions": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "attachments": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "blobs": "tenant",
+    "waits": "tenant",
 }
 
 
@@ -84,6 +89,7 @@ async def fill(url: str) -> None:
     await memory.aclose()
     server().run(name_in(url), COMPACTED)
     server().run(name_in(url), CALLED)
+    server().run(name_in(url), WAITED)
     server().run(name_in(url), HOLDER)
 
 

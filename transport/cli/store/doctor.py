@@ -252,6 +252,8 @@ def _facts(report: Report[Any]) -> Iterator[tuple[str, str]]:
     yield "rows", f"{store.messages} messages, {store.events} events"
     if store.files:
         yield "files", f"{store.files}, {size(store.file_bytes)}"
+    if store.waits:
+        yield "waits", f"{store.waits} tool calls wait for an answer"
     for holder in report.holders:
         state = "alive" if holder.alive else "dead"
         yield "holder", f"{holder.name or 'a process of which nothing is left'}: {state}, {holder.sessions} sessions"
