@@ -19,7 +19,7 @@ from warren.actors.resources.projector import ProjectorActor
 from warren.base.end_budget import EndBudget
 from warren.base.errors import PersistenceDisabledError
 from warren.base.fields import FieldValueError
-from warren.base.principals import METRICS, READ, Principal, Scope, check_right, lacks
+from warren.base.principals import METRICS, READ, WRITE, Principal, Scope, check_right, lacks
 from warren.base.values import define
 from warren.calls.base import Call, made
 from warren.calls.facade import Capabilities, Health, RuntimeService
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from warren.storage.results import Lost
 
 R = TypeVar("R")
+BEARER = "completion token"
+"""The name of the principal whose only credential is the completion token of a tool call."""
 SHOWN = 100
 """Characters of the session's id, or the node's name, in a refused call that the audit has."""
 
@@ -211,6 +213,14 @@ class Service(RuntimeService):
             memory_store=shared.memory.works,
             tools={name: shared.switch_of(name) for name in CATEGORIES},
         )
+
+    async def bearer(self, token: str) -> Principal:
+        completions = self.local.supervisor.shared.completions
+        try:
+            claims = (await completions.key()).verified(token)
+        except FieldValueError as exc:
+            raise exc.refusal() from None
+        return Principal(claims.tenant, BEARER, frozenset({WRITE}))
 
     @property
     def ready(self) -> bool:

@@ -4,6 +4,7 @@ import attrs
 
 from warren.actors.events.eventlog import utc_now
 from warren.actors.resources.storage import Storage
+from warren.base.fields import FieldValueError
 from warren.base.values import define
 from warren.conversation.completion import CompletionKey, CompletionToken, TokenMaker
 
@@ -39,6 +40,10 @@ class Completions:
         """Return the maker of tokens for calls of a tenant; None while the secret was not read."""
         return None if self._key is None else TokenMaker(self._key, tenant, utc_now)
 
-    async def check(self, token: str, tenant: str | None = None) -> CompletionToken:
-        """Return the claims of a token. Raises as `CompletionKey.check`, and StoreError."""
-        return (await self.key()).check(token, utc_now(), tenant)
+    async def check(self, token: str, tenant: str) -> CompletionToken:
+        """Return the claims of a token of a tenant. Raises InvalidParamsError as `CompletionKey.check`, StoreError."""
+        key = await self.key()
+        try:
+            return key.check(token, tenant, utc_now())
+        except FieldValueError as exc:
+            raise exc.refusal() from None

@@ -28,7 +28,7 @@ def test_a_token_says_what_it_is_for(session_id: str, call_id: str, key: str, ex
     assert (claims.tenant, claims.session_id, claims.call_id, claims.key) == ("default", session_id, call_id, key)
     assert timedelta(seconds=expires) <= claims.expires - NOW + timedelta(microseconds=1)
     assert claims.expires - NOW < timedelta(seconds=expires + 1)
-    assert KEY.check(token, NOW, "default") == claims
+    assert KEY.check(token, "default", NOW) == claims
 
 
 @given(st.data())
@@ -37,7 +37,7 @@ def test_a_token_with_one_changed_character_is_refused(data: st.DataObject) -> N
     at = data.draw(st.integers(0, len(TOKEN) - 1))
     other = data.draw(st.characters().filter(lambda each: each != TOKEN[at]))
     with pytest.raises(FieldValueError, match="token"):
-        KEY.check(TOKEN[:at] + other + TOKEN[at + 1 :], NOW)
+        KEY.check(TOKEN[:at] + other + TOKEN[at + 1 :], "default", NOW)
 
 
 def _with_claims(body: bytes) -> str:
@@ -66,9 +66,9 @@ def test_a_token_expires() -> None:
     """In the second in which it was to expire, and the error says when that was."""
     until = CompletionToken.read(TOKEN).expires
     assert until == datetime(2026, 11, 27, 12, 1, 1, tzinfo=UTC)
-    KEY.check(TOKEN, until - timedelta(microseconds=1))
+    KEY.check(TOKEN, "default", until - timedelta(microseconds=1))
     with pytest.raises(FieldValueError, match=r"has expired, at 2026-11-27T12:01:01\+00:00"):
-        KEY.check(TOKEN, until)
+        KEY.check(TOKEN, "default", until)
 
 
 def test_a_token_of_another_store_or_tenant_looks_forged() -> None:
@@ -76,7 +76,7 @@ def test_a_token_of_another_store_or_tenant_looks_forged() -> None:
     refusals = set[str]()
     for key, tenant in ((CompletionKey.of(b"t" * 32), "default"), (KEY, "other")):
         with pytest.raises(FieldValueError) as caught:
-            key.check(TOKEN, NOW, tenant)
+            key.check(TOKEN, tenant, NOW)
         refusals.add(str(caught.value))
     assert refusals == {"token was not made here: it has another signature than the tokens of this tenant"}
 
@@ -84,7 +84,7 @@ def test_a_token_of_another_store_or_tenant_looks_forged() -> None:
 def test_expired_tokens_of_others_look_forged() -> None:
     """The time is told for tokens of this store and tenant alone."""
     with pytest.raises(FieldValueError, match="was not made here"):
-        KEY.check(TOKEN, NOW + timedelta(days=1), "other")
+        KEY.check(TOKEN, "other", NOW + timedelta(days=1))
 
 
 def test_all_tokens_of_a_call_have_one_mark() -> None:

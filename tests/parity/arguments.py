@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tests.support.completions import token_for
 from warren.calls.facade import RuntimeService, SessionService
 
 GOOD: Final[Mapping[str, object]] = {
@@ -16,6 +17,8 @@ GOOD: Final[Mapping[str, object]] = {
     "call_id": "call-1",
     "decision": "allow",
     "sha256": "0" * 64,
+    "token": token_for("no such session"),
+    "result": "done",
     "name": "somewhere",
     "labels": {"team": "red"},
 }

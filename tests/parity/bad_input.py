@@ -6,9 +6,11 @@ from typing import Any, Final
 import attrs
 
 from tests.parity.surface import CREATE, REGISTER, REPLAY, TURN
+from tests.support.completions import token_for
 
 SESSION: Final = "the session's id goes here"
 HUGE: Final = 2**64
+TOKEN: Final = token_for("a session of another store")
 COMMANDS: Final = ("cli", "cli-server")
 """Surfaces of texts: any text is the name of a session, a label or a mode that is not given."""
 
@@ -195,6 +197,12 @@ BAD: Final = (
     _about("tool/approve", "$.decision", "sdk", call_id="c", decision=True),
     _about("tool/approve", "$.call_id", call_id=5, decision="allow"),
     _about("tool/approve", "$.reason", call_id="c", decision="allow", reason=5),
+    Bad("tool/complete", {"result": 1}, "$.token"),
+    Bad("tool/complete", {"token": 5, "result": 1}, "$.token"),
+    Bad("tool/complete", {"token": "a token", "result": 1}, "$.token"),
+    Bad("tool/complete", {"token": TOKEN, "result": 1}, "$.token"),
+    Bad("tool/complete", {"token": TOKEN}, "$.result"),
+    Bad("tool/complete", {"token": TOKEN, "result": 1, "is_error": "yes"}, "$.is_error"),
     _about("peer/send", "$.session_id", to="bob", body="it has no name"),
     _about("peer/send", "$.to", "sdk", to=["bob"], body="hi"),
     _about("peer/send", "$.body", "sdk", to="bob"),

@@ -9,6 +9,7 @@ import attrs
 from warren.base.errors import ErrorCode, WarrenError
 from warren.calls.answers import (
     Archived,
+    Completed,
     Decided,
     Deleted,
     Forgotten,
@@ -74,6 +75,7 @@ RESULTS: Final[Mapping[str, type]] = {
     "session/inputs": Inputs,
     "session/withdraw": Withdrawn,
     "tool/approve": Decided,
+    "tool/complete": Completed,
     "peer/send": PeerMessageSent,
     "peer/list": Peers,
     "capabilities/get": Capabilities,

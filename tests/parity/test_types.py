@@ -95,6 +95,9 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "cursor": "none",
         "turn": "number/none",
         "text_id": "none",
+        "token": "",
+        "result": "none/flag/number/text/list/object/odd keys/never",
+        "is_error": "flag",
     }.items()
 }
 """Of which kinds an argument may be; what is wrong inside of one is wrong too."""

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from tests.parity.arguments import METHODS as CALLS
+from tests.support.completions import token_for
 from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
@@ -46,6 +47,7 @@ NAMES: Final = {
     "turn/wait": "wait_turn",
     "turn/interrupt": "interrupt",
     "tool/approve": "approve_tool",
+    "tool/complete": "complete_tool",
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",
@@ -67,6 +69,8 @@ GOOD: Final[Mapping[str, Any]] = {
     "decision": "allow",
     "query": "boat",
     "sha256": "0" * 64,
+    "token": token_for("s"),
+    "result": "done",
 }
 MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
 

@@ -17,6 +17,7 @@ NO_SESSION: Final = (
         "audit",
         "capabilities",
         "check_store",
+        "complete_tool",
         "create_session",
         "drain_node",
         "list",

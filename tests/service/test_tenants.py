@@ -55,6 +55,7 @@ def test_every_call_has_its_method_and_its_handler() -> None:
     assert sorted(SCOPE_OF) == METHODS
     assert OF_RUNTIMES == [
         "as_",
+        "bearer",
         "drain",
         "health",
         "load",

@@ -12,6 +12,7 @@ import attrs
 import outcome
 import trio
 
+from tests.support.completions import KEY
 from tests.support.envelopes import NOW, envelope
 from warren.actors.events.eventlog import EventLog, LogPage, Telling
 from warren.actors.events.watching import Watch, Watchers
@@ -24,8 +25,9 @@ from warren.base.errors import (
     SessionNotFoundError,
     SessionNotRunningError,
 )
+from warren.base.fields import FieldValueError
 from warren.base.nodes import Node, NodeLoad
-from warren.base.principals import LOCAL, Principal
+from warren.base.principals import LOCAL, WRITE, Principal
 from warren.calls.base import Call
 from warren.calls.facade import Capabilities, Health, RuntimeService, SessionService, call_of
 from warren.calls.operators import (
@@ -58,6 +60,7 @@ from warren.calls.streams import EventReader, OnBegin
 from warren.calls.turns import (
     ApproveRequest,
     CompactRequest,
+    CompleteRequest,
     ContextRequest,
     InputsRequest,
     InterruptRequest,
@@ -373,6 +376,12 @@ class FakeService(RuntimeService):
     def capabilities(self) -> Capabilities:
         return self.can
 
+    async def bearer(self, token: str) -> Principal:
+        try:
+            return Principal(KEY.verified(token).tenant, "completion token", frozenset({WRITE}))
+        except FieldValueError as exc:
+            raise exc.refusal() from None
+
     @property
     def ready(self) -> bool:
         return not (self._stopped or self._draining)
@@ -612,6 +621,7 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     InputsRequest: _of_session(lambda _session, _call: ()),
     WithdrawRequest: _of_session(lambda _session, _call: None),
     ApproveRequest: _of_session(lambda _session, _call: None),
+    CompleteRequest: _of_session(lambda _session, _call: None),
     PeerMessage: _of_session(lambda _session, _call: "m1"),
     PeersRequest: _of_session(lambda _session, _call: ()),
     HistoryRequest: _of_session(lambda session, call: HistoryPage(session.session_id, (), call.offset, 0)),

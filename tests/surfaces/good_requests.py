@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import attrs
 
+from tests.support.completions import token_for
 from warren.transport.mcp.tools import TOOLS
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.methods import METHODS
@@ -28,6 +29,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "nodes/drain": {"name": "somewhere"},
     "memory/forget": {**ONE, "turn": 1},
     "file/put": {"data": "aGk=", "size": 2, "name": "a.txt"},
+    "tool/complete": {"token": token_for("s"), "result": {"state": "passed"}},
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here are made from the class of the method's parameters."""

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "backup": ("store.backup:backup", "Copy the store to FILE, as it is at this moment."),
     "chat": ("turns.chat:chat", "Chat: each line is a turn of one session."),
     "compact": ("turns.commands:compact", "Summarise the context of a session."),
+    "complete": ("turns.completing:complete", "Give the RESULT of a tool call that waits for one from outside."),
     "completion": ("completion:completion", "Print the script that makes SHELL complete this command."),
     "config": ("settings.show:config", "Look at the settings."),
     "copy": (

@@ -84,6 +84,14 @@ _TABLE: Final = (
         "such a call. The first answer counts.",
     ),
     McpTool(
+        "warren_complete",
+        _method_of(turns.CompleteRequest),
+        "Complete a tool call",
+        "Give the result of a tool call of a session's model that waits for one from outside, by the completion token "
+        "that its tool has handed out.",
+        idempotent=True,
+    ),
+    McpTool(
         "warren_inject_context",
         _method_of(turns.ContextRequest),
         "Tell a session something",

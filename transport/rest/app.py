@@ -18,7 +18,7 @@ from warren.base.extras import installed
 from warren.base.fields import CAN_CONFLICT, FieldValueError
 from warren.base.principals import WRITE, Principal, check_right
 from warren.base.values import frozen
-from warren.calls.facade import Capabilities
+from warren.calls.facade import Capabilities, RuntimeService
 from warren.calls.reading import WatchRequest
 from warren.conversation import codec
 from warren.conversation.views import TurnResult
@@ -38,6 +38,7 @@ from warren.transport.http.leaving import until_gone
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest import parameters
 from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, file_answer, internal_error, refusal
+from warren.transport.rest.completions import COMPLETION_PATH, Completion
 from warren.transport.rest.events import ChangeStream, EventStream, Streaming, last_event_id
 from warren.transport.rest.forms import FILES, FORM, Form
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata
@@ -83,6 +84,7 @@ def rest_app(
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
     apps["/openapi.json"] = _readable(access, rest.openapi)
+    apps[COMPLETION_PATH] = Completion(rest.service, access, shutdown)
     if installed("metrics"):
         apps[METRICS_PATH] = _metrics(access, host_of)
     apps |= pages
@@ -277,8 +279,12 @@ class _Rest:
         found = document(self._capabilities())
         return answer({**found, "servers": [{"url": base}]} if (base := self.config.base) else found)
 
+    def service(self) -> RuntimeService:
+        """Return the service of a client without a token, for what needs no right of a client."""
+        return self.host_of(self.access.policy.authenticator.unnamed).service
+
     def _capabilities(self) -> Capabilities:
-        return self.host_of(self.access.policy.authenticator.unnamed).service.capabilities()
+        return self.service().capabilities()
 
     def resource(self, rows: Sequence[RestRoute]) -> _Resource:
         """Return the resource at a path; a method of a capability that is off is refused, and not in `Allow`."""

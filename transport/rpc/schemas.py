@@ -15,6 +15,7 @@ from warren.calls.reading import SearchRequest
 from warren.calls.turns import PeerMessage
 from warren.conversation import codec, events, messages
 from warren.conversation.attachments import MAX_ATTACHMENTS, File, are_files
+from warren.conversation.completion import FORM, MAX_TOKEN, is_completion_token
 from warren.conversation.options import HOSTED, SessionRequest, TurnRequest, hosted
 from warren.conversation.peers import MAX_TRUSTED, NAME, peer_name, peer_names
 from warren.reports.audit import is_cursor
@@ -42,6 +43,7 @@ _CHECKS: Final[Mapping[Any, Schema]] = {
     fields.fits: {"maximum": fields.LARGEST},
     fields.not_blank: {"pattern": _WORD},
     peer_name: {"pattern": _NAME},
+    is_completion_token: {"pattern": f"^{FORM.pattern}$", "maxLength": MAX_TOKEN},
     is_cursor: {"pattern": r"^-?[0-9]{1,18}\.[0-9]{1,18}$"},
     are_files: {"maxItems": MAX_ATTACHMENTS},
     hosted: {"propertyNames": {"pattern": f"^{HOSTED.pattern}$"}, "additionalProperties": {"type": "object"}},

@@ -14,11 +14,12 @@ from warren.actors.protocol import AwaitTurn, Compact, Decide, Interrupt, StartT
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
-from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, StoreError
+from warren.base.errors import AgentError, CompactionDisabledError, InvalidParamsError, SessionBusyError, StoreError
 from warren.base.ids import new_session_id
 from warren.calls.turns import (
     ApproveRequest,
     CompactRequest,
+    CompleteRequest,
     ContextRequest,
     InputsRequest,
     InterruptRequest,
@@ -192,6 +193,14 @@ async def approve(local: Local, call: ApproveRequest) -> None:
     await actor.mailbox.ask(Decide(call.call_id, decision, entry))
 
 
+async def complete(local: Local, call: CompleteRequest) -> None:
+    """Give the result of a tool call that waits for one from outside."""
+    claims = await local.supervisor.shared.completions.check(call.token, local.principal.tenant)
+    await local.find(claims.session_id)
+    await local.running(claims.session_id)
+    raise InvalidParamsError.at("$.token", "the call waits for no result")
+
+
 async def inject(local: Local, call: ContextRequest) -> bool:
     """Put a text that is no prompt into the inbox of a session."""
     input_ = Input(new_session_id(), "context", call.text, utc_now(), call.idempotency_key, call.source, starts=False)
@@ -229,6 +238,7 @@ HANDLERS: Final[dict[type, Any]] = {
     WaitRequest: wait,
     InterruptRequest: interrupt,
     ApproveRequest: approve,
+    CompleteRequest: complete,
     ContextRequest: inject,
     InputsRequest: inputs,
     WithdrawRequest: withdraw,

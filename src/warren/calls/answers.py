@@ -36,6 +36,13 @@ class Decided:
 
 
 @frozen
+class Completed:
+    """The tool call has its result."""
+
+    completed: bool
+
+
+@frozen
 class Injected:
     """The text is in the session's inbox."""
 

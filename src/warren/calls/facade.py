@@ -423,6 +423,20 @@ class SessionService(Protocol):
         """
         await self.perform(call)
 
+    @keywords_of(turns.CompleteRequest)
+    async def complete_tool(self, call: turns.CompleteRequest) -> None:
+        """Give the result of a tool call under its completion token, for a tool that returns `ToolOutput.later`.
+
+        The result is kept when this returns, and the turn goes on with it, in whichever process. It may come before the
+        tool has returned. Giving the same result again changes nothing and succeeds.
+
+        Raises:
+            InvalidParamsError: at `$.token` if the token is not of the caller's tenant, or has expired; if the call has
+                another result; and if it waits no more, because the turn was interrupted or the session is gone.
+            StoreError: if the result could not be stored. Give it again.
+        """
+        await self.perform(call)
+
     @keywords_of(turns.PeerMessage)
     async def send_message(self, call: turns.PeerMessage) -> str:
         """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
@@ -599,6 +613,16 @@ class RuntimeService(SessionService, Protocol):
         """Add an entry to the audit, for a surface that has refused a client. Never waits.
 
         Of many refusals within a minute the first ones are entries; the others are counted in one entry at its end.
+        """
+
+    async def bearer(self, token: str) -> Principal:
+        """Return the principal of whoever shows a completion token, for a surface that asks for nothing else.
+
+        It may complete calls of the token's tenant, and nothing else. The token may have expired.
+
+        Raises:
+            InvalidParamsError: at `$.token` if no runtime of this store has made the token.
+            StoreError: if the secret of the store, by which this is known, cannot be read.
         """
 
     @property

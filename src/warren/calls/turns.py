@@ -12,6 +12,7 @@ from warren.base.fields import (
     AtMost,
     FieldValueError,
     OneOf,
+    is_flag,
     is_json,
     is_object,
     is_text,
@@ -19,11 +20,12 @@ from warren.base.fields import (
     optional,
 )
 from warren.base.values import frozen, value
-from warren.calls.answers import Decided, Injected, Inputs, Interrupted, PeerMessageSent, Peers, Withdrawn
+from warren.calls.answers import Completed, Decided, Injected, Inputs, Interrupted, PeerMessageSent, Peers, Withdrawn
 from warren.calls.base import Call, Facts, SessionRef
 from warren.calls.streams import OnBegin, OnEvent
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.conversation.categories import Answer
+from warren.conversation.completion import CompletionToken, is_completion_token
 from warren.conversation.inputs import Input
 from warren.conversation.messages import REFUSED
 from warren.conversation.options import MAX_KEY, SessionRequest, TurnRequest
@@ -57,6 +59,10 @@ def _is_callable(_instance: object, attribute: "attrs.Attribute[Any]", value: An
 def _not_own(_request: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if value == REFUSED:  # what it says would stand for tool calls
         raise FieldValueError(attribute.name, f"must not be {REFUSED!r}, which is the runtime's own")
+
+
+def _is_result(request: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    is_json(request, attribute, {attribute.name: value})
 
 
 @frozen
@@ -197,6 +203,36 @@ class ApproveRequest(SessionRef, Call[None]):
     def audited(self) -> Action:
         """The action that the audit has of the call if it is refused: an answer is audited by its decision."""
         return "approve" if self.decision == "allow" else "deny"
+
+
+@frozen
+class CompleteRequest(Call[None]):
+    """The result of a tool call that comes from outside of the runtime.
+
+    Attributes:
+        token: the completion token of the call, as its tool got it.
+        result: the result for the model: a text as it is, anything else as JSON.
+        is_error: whether the work failed, and the result says why.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        name="tool/complete",
+        doc="Give the result of a tool call that waits for one from outside.",
+        scope="session:write",
+        at="session",
+        repeatable=True,
+        urgent=True,
+        audited="complete",
+        wraps=Completed,
+    )
+    token: str = attrs.field(validator=[is_text, is_completion_token], repr=False, metadata=CAN_CONFLICT)
+    result: Any = attrs.field(validator=_is_result)
+    is_error: bool = attrs.field(default=False, validator=is_flag, kw_only=True)
+
+    @property
+    def session_id(self) -> str:
+        """The session of the call, as the token says."""
+        return CompletionToken.read(self.token).session_id
 
 
 @frozen

@@ -21,8 +21,9 @@ LONGEST: Final = 366 * 24 * 3600
 """Seconds for which a token is good, at most."""
 FIELD: Final = "token"
 """The parameter that has a token on every surface."""
+FORGED: Final = "was not made here: it has another signature than the tokens of this tenant"
 _PREFIX: Final = "wct_"
-_FORM: Final = re.compile(rf"{_PREFIX}([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]{{43}}", re.ASCII)
+FORM: Final = re.compile(rf"{_PREFIX}([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]{{43}}", re.ASCII)
 _PURPOSE: Final = b"completion tokens of tool calls"
 """Makes the key another one than the secret of the store, with which nodes sign their own tokens."""
 
@@ -48,7 +49,7 @@ class CompletionToken:
     @classmethod
     def read(cls, token: str) -> Self:
         """Return the claims of a token. Raises FieldValueError if the text has not the form of one."""
-        found = _FORM.fullmatch(token) if len(token) <= MAX_TOKEN else None
+        found = FORM.fullmatch(token) if len(token) <= MAX_TOKEN else None
         match _claims(found[1]) if found is not None else None:
             case [str() as tenant, str() as session_id, str() as call_id, str() as key, int() as until] if (
                 not text_problem(session_id)
@@ -88,17 +89,23 @@ class CompletionKey:
             raise ValueError(f"the token would have {len(token)} characters, and {MAX_TOKEN} is the most")
         return token
 
-    def check(self, token: str, now: datetime, tenant: str | None = None) -> CompletionToken:
-        """Return the claims of a token that is good now.
-
-        Raises FieldValueError if the token was not signed with this key, has expired, or is of another tenant than the
-        given one. To a tenant the tokens of all others look like forged ones.
-        """
+    def verified(self, token: str) -> CompletionToken:
+        """Return the claims of a token, expired or not. Raises FieldValueError if it was not signed with this key."""
         claims = CompletionToken.read(token)
         payload, _, signature = token.rpartition(".")
-        signed = hmac.compare_digest(signature.encode(), self._signature(payload).encode())
-        if not signed or tenant not in (None, claims.tenant):
-            raise FieldValueError(FIELD, "was not made here: it has another signature than the tokens of this tenant")
+        if not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
+            raise FieldValueError(FIELD, FORGED)
+        return claims
+
+    def check(self, token: str, tenant: str, now: datetime) -> CompletionToken:
+        """Return the claims of a token of a tenant that is good now.
+
+        Raises FieldValueError if the token was not signed with this key, has expired, or is of another tenant, for
+        which it looks like a forged one.
+        """
+        claims = self.verified(token)
+        if claims.tenant != tenant:
+            raise FieldValueError(FIELD, FORGED)
         if now.timestamp() >= claims.until:
             raise FieldValueError(FIELD, f"has expired, at {claims.expires.isoformat()}")
         return claims
@@ -130,6 +137,11 @@ class TokenMaker:
             raise ValueError(f"expires has to be above 0 and at most {LONGEST} seconds, and is {expires}")
         until = math.ceil(self.clock().timestamp() + expires)
         return self.key.sign(CompletionToken(self.tenant, session_id, call_id, key, until))
+
+
+def is_completion_token(_instance: object, _attribute: "attrs.Attribute[Any]", value: str) -> None:
+    """Refuse texts that have not the form of a completion token."""
+    CompletionToken.read(value)
 
 
 def _text(data: bytes) -> str:

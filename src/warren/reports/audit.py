@@ -22,6 +22,7 @@ Action = Literal[
     "interrupt",
     "approve",
     "deny",
+    "complete",
     "login",
     "token_added",
     "token_changed",
@@ -34,7 +35,8 @@ Action = Literal[
 """The action of an entry.
 
 `create`, `fork`, `archive` and `delete` change the sessions of the store: the entry is there if the change is.
-`forget` removes texts of the memory. `interrupt`, `approve` and `deny` are about a running turn. `login` is a client
+`forget` removes texts of the memory. `interrupt`, `approve` and `deny` are about a running turn, and so is `complete`:
+the result of a tool call came from outside. `login` is a client
 that was not let in. The tokens are those of the gateway's file, or of the store's table. `read` is work of an operator
 in another tenant, or a read of all of them. `drain` asks a node to end in order. `prune` removes old entries of the
 audit itself. `went_back` is the discovery of a node that the store has gone back to an earlier state.

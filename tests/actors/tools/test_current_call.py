@@ -135,7 +135,7 @@ async def test_a_tool_gets_the_completion_token_of_its_call(tmp_path: Path) -> N
                 for entry in (await service.history(session_id)).messages
                 for result in getattr(entry.message, "results", ())
             ]
-        claims = CompletionKey.of(secret).check(result.content, datetime.now(UTC), "default")
+        claims = CompletionKey.of(secret).check(result.content, "default", datetime.now(UTC))
         assert (claims.session_id, claims.call_id) == (session_id, "a")
         assert claims.key.startswith(f"{session_id}:1:1:")
     assert len(secrets) == 1

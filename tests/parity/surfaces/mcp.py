@@ -40,6 +40,7 @@ NAMES: Final[Mapping[str, str]] = {
     "session/label": "warren_label",
     "session/archive": "warren_archive",
     "tool/approve": "warren_approve",
+    "tool/complete": "warren_complete",
     "session/inject_context": "warren_inject_context",
     "session/inputs": "warren_inputs",
     "peer/send": "warren_send",

@@ -28,6 +28,7 @@ from tests.support.runtime import Recorder
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.calls.answers import (
     Archived,
+    Completed,
     Decided,
     Deleted,
     Forgotten,
@@ -66,6 +67,7 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "session/inputs": lambda service: service.inputs,
     "session/withdraw": lambda service: service.withdraw,
     "tool/approve": lambda service: service.approve_tool,
+    "tool/complete": lambda service: service.complete_tool,
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
@@ -80,6 +82,7 @@ NOTHING: Final[Mapping[str, Any]] = {
     "session/delete": Deleted(deleted=True),
     "session/withdraw": Withdrawn(withdrawn=True),
     "tool/approve": Decided(decided=True),
+    "tool/complete": Completed(completed=True),
 }
 """The result of a call that returns none."""
 WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {

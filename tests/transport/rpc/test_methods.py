@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.asking import ask
+from tests.support.completions import token_for
 from tests.support.fake_service import ENTRY, FakeService, FakeTurn, hit, until_interrupted
 from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.calls.reading import WatchRequest
@@ -99,6 +100,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "turn/wait",
         "turn/interrupt",
         "tool/approve",
+        "tool/complete",
         "peer/send",
         "peer/list",
         "tools/register",
@@ -121,6 +123,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         assert method.doc.endswith(".")
 
 
+TOKEN = token_for("s1")
 TOOL = {"name": "a", "description": "", "input_schema": {}}
 BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("health", [], "$"),
@@ -181,6 +184,9 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("peer/send", {"session_id": "s1", "to": "b", "body": "hi", "kind": "response", "status": "ok"}, "$.request_id"),
     ("peer/send", {"session_id": "s1", "to": "b", "body": "hi", "kind": "request", "status": "ok"}, "$.status"),
     ("tool/approve", {"session_id": "s1", "call_id": "c", "decision": "yes"}, "$.decision"),
+    ("tool/complete", {"token": TOKEN}, "$.result"),
+    ("tool/complete", {"token": TOKEN[:-1], "result": 1}, "$.token"),
+    ("tool/complete", {"token": TOKEN, "result": 1, "is_error": 1}, "$.is_error"),
     ("tools/register", {}, "$.tools"),
     ("tools/register", {"tools": [{"name": "a", "description": ""}]}, "$.tools[0].input_schema"),
     ("tools/register", {"tools": [TOOL, {**TOOL, "input_schema": []}]}, "$.tools[1].input_schema"),
@@ -295,6 +301,7 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
         "session/inject_context": {"session_id": "s1", "text": "x"},
         "session/withdraw": {"session_id": "s1", "input_id": "i"},
         "tool/approve": {"session_id": "s1", "call_id": "c", "decision": "deny"},
+        "tool/complete": {"token": TOKEN, "result": None},
         "peer/send": {"session_id": "s1", "to": "b", "body": "x"},
         "tools/register": {"tools": []},
         "file/put": {"data": "AAAA", "size": 9},
@@ -392,6 +399,12 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
         {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"},
         ("approve_tool", {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"}),
         {"decided": True},
+    ),
+    (
+        "tool/complete",
+        {"token": TOKEN, "result": [1]},
+        ("complete_tool", {"token": TOKEN, "result": [1], "is_error": False}),
+        {"completed": True},
     ),
     (
         "peer/send",
