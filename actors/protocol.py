@@ -1,6 +1,6 @@
 """The messages between actors. Each names the type of its reply."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
@@ -13,9 +13,11 @@ from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.categories import Decision
 from warren.conversation.inputs import Numbered
 from warren.conversation.memory import Chosen, MemoryEntry, Tail
+from warren.conversation.messages import ToolResult
 from warren.conversation.options import NO_OPTIONS, TurnOptions
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.views import TurnResult
+from warren.conversation.waits import Wait, WaitReason
 from warren.mailbox import Message
 from warren.models.tools import Tool
 from warren.reports.audit import AuditEntry
@@ -124,17 +126,25 @@ class BeginNext(ClaimsTurn[None]):
 
 
 @value
-class Decide(Message[None]):
-    """Allow or deny a tool call of the running turn that waits for a decision.
+class GiveAnswer(Message[None]):
+    """Give a tool call the answer that it waits for. The reply comes once the answer is stored, if its turn is.
+
+    An answer that is given twice is answered twice; another one is refused, and so is one that nobody waits for.
 
     Attributes:
-        call_id: the call.
-        decision: the decision.
-        audit: the entry of the audit, which is added if the decision counts.
+        reasons: what the call waits for is one of these.
+        wait_id: the id of the wait.
+        decision: the answer to an approval or a question; None for a result.
+        result: the answer to all others; None for a decision.
+        begins: the wait, if its call runs and has not said as yet that a result will come; None if it is not known.
+        audit: the entry of the audit, which is added if the answer counts.
     """
 
-    call_id: str
-    decision: Decision
+    reasons: Collection[WaitReason]
+    wait_id: str
+    decision: Decision | None = None
+    result: ToolResult | None = None
+    begins: Wait | None = None
     audit: AuditEntry | None = None
 
 

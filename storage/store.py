@@ -1,6 +1,7 @@
 """The interface of a store: a home of sessions, their messages, their events and their inboxes."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from warren.base.errors import WarrenError
@@ -57,6 +58,9 @@ class Store(Protocol):
     @property
     def clock_ahead(self) -> float | None:
         """Seconds by which the store's clock is ahead of this machine's, by the newest renewal; None if it has none."""
+
+    def now(self) -> datetime:
+        """Return the time by the store's clock (UTC), as far as this process knows it: all deadlines are by that."""
 
     @property
     def read_fault(self) -> WarrenError | None:

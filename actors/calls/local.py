@@ -18,7 +18,17 @@ from warren.calls.base import Facts
 from warren.calls.sessions import DeleteRequest, ResumeRequest
 from warren.conversation.attachments import Blob
 from warren.conversation.records import SessionRecord
-from warren.conversation.views import SessionSummary, SessionView, TurnState, TurnView, summary_of, turn_of, view_of
+from warren.conversation.views import (
+    SessionSummary,
+    SessionView,
+    TurnState,
+    TurnView,
+    pending_approval,
+    summary_of,
+    turn_of,
+    view_of,
+)
+from warren.conversation.waits import DECIDED, Wait
 from warren.mailbox import Message
 from warren.reports.audit import Action, AuditEntry
 from warren.storage.queries import HasSession, Holders, InTurn, LivingNodes, OpenWaits, Query, SessionRow
@@ -155,9 +165,13 @@ class Local:
     async def stored_view(self, record: SessionRecord) -> SessionView:
         """Return the view of a session whose record in the store is newer than the one in memory."""
         turn = (await self.open_turns([record])).get(record.session_id)
+        waits: Sequence[Wait] = ()
+        if turn is not None and turn.state == "waiting":
+            waits = (await self.read(OpenWaits([record.session_id]))).get(record.session_id, ())
+        pending = tuple(pending_approval(wait) for wait in waits if wait.reason in DECIDED)
         actor = self.supervisor.find(record.session_id)
         active = actor is not None and actor.turn_runs
-        return view_of(record, live=self.supervisor.is_live(actor), active=active, turn=turn)
+        return view_of(record, live=self.supervisor.is_live(actor), active=active, pending=pending, turn=turn)
 
     async def open_turns(self, records: Iterable[SessionRecord]) -> Mapping[str, TurnView]:
         """Return the turns of some sessions that are stored open. The store is asked only if there are any."""
@@ -199,7 +213,10 @@ class Local:
         active = actor is not None and actor.turn_runs
         if turn is None:
             turn = turn_of(record, (), runs=active)
-        return summary_of(record, live=self.supervisor.is_live(actor), active=active, node=name, turn=turn)
+        calls = () if turn is None else turn.waiting_for
+        pending = sum(each.reason in DECIDED for each in calls)
+        live = self.supervisor.is_live(actor)
+        return summary_of(record, live=live, active=active, pending=pending, node=name, turn=turn)
 
     # -- the audit
 

@@ -90,6 +90,9 @@ class Storage(Protocol):
     def stalled(self) -> bool:
         """Whether a commit would have to wait for the store now, as far as is known."""
 
+    def now(self) -> datetime:
+        """Return the time by the clock of the store (UTC)."""
+
     async def reader(self) -> "Store":
         """Return the store itself. Raises StoreError(cause="closed") at the end of the runtime."""
 
@@ -193,6 +196,9 @@ class DirectStorage:
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:  # noqa: ARG002 - the outcome is never unknown
         return self._store.apply(operation)
 
+    def now(self) -> datetime:
+        return utc_now()
+
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:  # noqa: ARG002 - as above
         return None
 
@@ -237,6 +243,9 @@ class StorageActor(Owner["Store"]):
     @property
     def fault(self) -> StoreError | None:
         return self.writes.fault
+
+    def now(self) -> datetime:
+        return utc_now() if self._resource is None else self._resource.now()
 
     @property
     def stalled(self) -> bool:

@@ -26,7 +26,7 @@ from warren.actors.protocol import (
     BeginNext,
     ClaimsTurn,
     Compact,
-    Decide,
+    GiveAnswer,
     Interrupt,
     InterruptLeft,
     LeaveMemory,
@@ -39,6 +39,7 @@ from warren.actors.protocol import (
     Withdraw,
 )
 from warren.actors.resources.erasing import forget_deleted
+from warren.actors.session.answers import answered, contradiction, not_waiting, waiting_for
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
 from warren.actors.session.ending import Ending, goes_on
@@ -56,6 +57,7 @@ from warren.base.errors import (
     AgentError,
     LeasedError,
     SessionBusyError,
+    SessionNotFoundError,
     SessionNotRunningError,
     StoreError,
     WarrenError,
@@ -70,11 +72,14 @@ from warren.conversation.views import (
     SessionSummary,
     SessionView,
     TurnView,
+    pending_approval,
     summary_of,
     turn_of,
     view_of,
 )
+from warren.conversation.waits import DECIDED, Wait
 from warren.mailbox import Mail, Mailbox, Message
+from warren.models.tools import Tool
 from warren.reports.tracing import context_of, here
 from warren.storage.operations import Archive, Attach, Delete, InputOutcome
 from warren.storage.refusals import retired
@@ -98,6 +103,7 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
     Wake: Need.LEASE,
     TakeOver: Need.LEASE,
     Arrived: Need.LEASE_ASKED_FOR,
+    GiveAnswer: Need.LEASE_ASKED_FOR,
     AwaitTurn: Need.LEASE_ASKED_FOR,
     InterruptLeft: Need.LEASE_ASKED_FOR,
     Withdraw: Need.LEASE_ASKED_FOR,
@@ -105,6 +111,7 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
 """The requests that wait until the conversation is loaded. All others are handled without a look at it."""
 COMING: Final = (State.LOADING, State.LEAVING)
 """The states in which it is not known, or soon not known any more, whether a turn is open in the store."""
+NO_TOOLS: Final[Mapping[str, Tool]] = {}
 GOES_ON: Final = "the session has a turn that was left open, and that goes on"
 Result = Callable[[], None]
 """The result of an errand, as the function that applies it in the loop."""
@@ -134,6 +141,7 @@ class TurnEnd:
         terminal: its last event, which is not published yet; None if it only compacted.
         record: the session's record after it; None if the compaction has stored all of it.
         committed: whether the store has taken it.
+        suspended: whether it is stored as one whose calls all wait, and has no end as yet.
     """
 
     turn: Turn
@@ -142,6 +150,7 @@ class TurnEnd:
     terminal: Envelope | None
     record: SessionRecord | None
     committed: Committed
+    suspended: bool = False
 
 
 @define(eq=False)
@@ -177,6 +186,8 @@ class SessionActor:
     _ended: TurnEnd | None = None
     _ends: WarrenError | None = None  # the error with which an interrupter wants the open turn to end
     _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
+    _answers: list[Mail[None]] = attrs.field(factory=list)  # those whose answers are on their way to the store
+    _turn_tools: Mapping[str, Tool] = NO_TOOLS  # those that the caller of the suspended turn has brought
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
 
@@ -206,8 +217,11 @@ class SessionActor:
 
     @property
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
-        """The tool calls of the running turn that wait for approval."""
-        return () if self._turn is None else self._turn.pending_approvals
+        """The tool calls of the open turn that wait for approval, and the questions of those that run."""
+        waits = self.conversation.unanswered
+        if self._turn is not None and self._turn.steps is None:
+            waits = self._turn.waits_in_memory
+        return tuple(pending_approval(wait) for wait in waits if wait.reason in DECIDED)
 
     def view(self) -> SessionView:
         """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
@@ -222,8 +236,10 @@ class SessionActor:
     @property
     def turn(self) -> TurnView | None:
         """The turn that has not ended. The session has to be loaded."""
-        turn = self._turn
-        return turn_of(self.conversation.known, (), runs=False) if turn is None or turn.only_compacts else turn.view()
+        turn, conversation = self._turn, self.conversation
+        if turn is None or turn.only_compacts:
+            return turn_of(conversation.known, conversation.unanswered, runs=False)
+        return turn.view()
 
     @property
     def _shown(self) -> SessionRecord:
@@ -242,7 +258,13 @@ class SessionActor:
         no more are let through than there is room for; and the senders that find the session busy cost it nothing.
         """
         if isinstance(message, ClaimsTurn):
-            self._machine.step(CLAIM)
+            try:
+                self._machine.step(CLAIM)
+            except SessionBusyError:
+                turn = None if self._turn is None or self._turn.only_compacts else self._turn.view()
+                if turn is not None and turn.state == "waiting":
+                    raise waiting_for(turn) from None
+                raise
 
     async def run(self, tasks: trio.Nursery) -> None:
         """Handle mail until the session has retired or left memory.
@@ -332,8 +354,8 @@ class SessionActor:
             return False
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
-        elif not conversation.has_work:
-            if conversation.inbox.awaiting:
+        elif self._ends is None and not conversation.has_work:
+            if conversation.inbox.awaiting and not conversation.sleeps:
                 conversation.inbox.none_waits()
             return False
         elif not conversation.current:
@@ -359,9 +381,6 @@ class SessionActor:
                     self._perform(machine.step(Signal.RETIRE if how == "archive" else Signal.RETIRE_NOW, mail), mail)
                 case LeaveMemory():
                     self._perform(machine.step(Signal.EVICT, mail))
-                case Decide():
-                    self._decide(message)
-                    mail.answer(None)
                 case _ if self._turn is not None or (machine.state is IDLE and self.conversation.current):
                     self._serve(mail)
                 case _:
@@ -384,12 +403,67 @@ class SessionActor:
         else:
             self._perform(machine.step(Signal.INTERRUPT, mail), mail)
 
-    def _decide(self, message: Decide) -> None:
-        if self._turn is None:
-            raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
-        self._turn.decide(message.call_id, message.decision)
+    def _take_answer(self, mail: Mail[None], message: GiveAnswer) -> None:
+        """Give a tool call its answer: it is stored first, if the turn is."""
+        turn = self._turn
+        guard = None if turn is None else turn.plan.guard
+        if guard is not None and not guard.open:
+            raise guard.fence.unproved(self.session_id)
+        if turn is None or turn.steps is not None:
+            self._answers.append(mail)
+            self._send(partial(self._store_answer, mail, message))
+            return
+        wait = turn.find_wait(message.reasons, message.wait_id)
+        if wait is None:
+            raise not_waiting(message)
+        if wait.state == "answered":
+            if (problem := contradiction(wait, message)) is not None:
+                raise problem
+            mail.answer(None)
+            return
+        turn.answered(answered(wait, message))
         if message.audit is not None:
             self.shared.auditor.add(message.audit)
+        mail.answer(None)
+
+    async def _store_answer(self, mail: Mail[None], message: GiveAnswer) -> Result:
+        """Store the answer to a wait, unless that has one."""
+        conversation = self.conversation
+        stored: Wait | None = None
+        problem: WarrenError | None = None
+        try:
+            wait = conversation.find_wait(message) or await conversation.earlier_wait(message)
+            if wait is None and message.begins is not None and self._awaits_result(message.wait_id):
+                wait = message.begins
+            if self._turn is None and conversation.open_turn is None and (wait is None or wait.unanswered):
+                problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
+            elif wait is None:
+                problem = not_waiting(message)
+            elif wait.state == "waiting":
+                stored = answered(wait, message)
+                await conversation.store_answer(stored, message.audit)
+            else:
+                problem = contradiction(wait, message)
+        except WarrenError as exc:
+            stored, problem = None, exc
+
+        def apply() -> None:
+            if stored is not None:
+                conversation.answered(stored)
+                if self._turn is not None:
+                    self._turn.answered(stored)
+                self.host.changed(self.session_id)
+            self._answers.remove(mail)
+            mail.answer(None) if problem is None else mail.refuse(problem)
+
+        return apply
+
+    def _awaits_result(self, call_id: str) -> bool:
+        """Return whether a tool call of the open turn has begun, and has no result."""
+        if self._turn is not None:
+            return self._turn.awaits_result(call_id)
+        kept = self.conversation.calls.get(call_id)
+        return kept is not None and kept.state == "begun"
 
     def _perform(  # noqa: C901, PLR0912 - one branch for each effect
         self,
@@ -539,22 +613,24 @@ class SessionActor:
             mail for mail, need in zip(postponed, needs, strict=True) if need is Need.NOTHING or need > fetched.need
         ]
 
-    def _serve(  # noqa: C901 - one branch for each message
+    def _serve(  # noqa: C901, PLR0912 - one branch for each message
         self, mail: Mail[Any], refused: LeasedError | None = None
     ) -> None:
         """Handle a request that needs the conversation, which is loaded."""
         conversation = self.conversation
         try:
             match mail.message:
-                case Arrived() | AwaitTurn() | InterruptLeft() | Withdraw() if refused is not None:
+                case Arrived() | AwaitTurn() | GiveAnswer() | InterruptLeft() | Withdraw() if refused is not None:
                     mail.refuse(refused.copy())
-                case Arrived() | AwaitTurn() if conversation.archived:
+                case Arrived() | AwaitTurn() | GiveAnswer() if conversation.archived:
                     mail.refuse(retired(self.session_id))
                 case Arrived() as message:
                     conversation.inbox.arrive(mail, message)
                     self._tell_begun()
                 case AwaitTurn():
                     conversation.inbox.await_turn(mail)
+                case GiveAnswer() as message:
+                    self._take_answer(mail, message)
                 case InterruptLeft() if conversation.open_turn is None:
                     mail.refuse(SessionNotRunningError("the session runs no turn", session_id=self.session_id))
                 case InterruptLeft(audit=audit):
@@ -603,7 +679,7 @@ class SessionActor:
                 each.refuse(SessionNotRunningError("the session runs no turn", session_id=self.session_id))
         if starter is not None and kept is not None:
             self.conversation.inbox.paused = False
-            self._refuse_turn(SessionBusyError(GOES_ON))
+            self._refuse_turn(self._busy())
         elif starter is not None:
             self._begin_asked(starter)
         elif kept is not None:
@@ -654,8 +730,8 @@ class SessionActor:
 
         A turn that the settings do not let begin stays open: a slip in those of a new release would end all turns.
         """
-        caller = context_of(kept.traceparent)
-        message = StartTurn("", kept.options, payer=kept.payer, key=kept.key, hops=kept.hops, caller=caller)
+        caller, tools = context_of(kept.traceparent), self._turn_tools
+        message = StartTurn("", kept.options, tools, payer=kept.payer, key=kept.key, hops=kept.hops, caller=caller)
         record = self.conversation.known.before_turn(kept)
         try:
             self._check_goes_on(kept.deaths)
@@ -669,10 +745,22 @@ class SessionActor:
             self._put_back(exc)
             self._refuse_turn(exc)
             return
+        if woken := kept.wakes is not None:
+            self._begin_turn(plan, record, kept.changed(parked=False, wakes=None), woken=woken)
+            return
         self.shared.counters.resumed += 1
         self._begin_turn(plan, record, kept.changed(resumed=kept.resumed + 1, parked=False))
 
-    def _begin_turn(self, plan: TurnPlan, record: SessionRecord, kept: OpenTurn | None = None) -> None:
+    def _busy(self) -> SessionBusyError:
+        """Return the error for the prompt of a caller that does not wait for the open turn."""
+        turn = self.turn
+        if turn is None or turn.state != "waiting":
+            return SessionBusyError(GOES_ON)
+        return waiting_for(turn)
+
+    def _begin_turn(
+        self, plan: TurnPlan, record: SessionRecord, kept: OpenTurn | None = None, *, woken: bool = False
+    ) -> None:
         conversation, steps = self.conversation, None
         if kept is not None or (plan.settings.keeps_steps and isinstance(plan.message, StartTurn)):
             steps = Steps(self._commit_step, conversation.known.message_count, bool(conversation.calls))
@@ -688,6 +776,8 @@ class SessionActor:
             steps,
             kept,
             NOTHING_LEFT if kept is None else dict(conversation.calls),
+            conversation.waits,
+            woken,
         )
         if kept is not None:  # else its first event tells those who wait for it
             self._tell_begun()
@@ -787,11 +877,14 @@ class SessionActor:
 
         return publish
 
-    def _within(self, turn: Turn, at: datetime, seq: int, *, parked: bool = False) -> SessionRecord:
+    def _within(
+        self, turn: Turn, at: datetime, seq: int, *, parked: bool = False, wakes: datetime | None = None
+    ) -> SessionRecord:
         """Return the record within the running turn, up to an event, as it is stored at a time."""
         conversation = self.conversation
         kept_seq = self._before_answer(turn, seq) if parked and turn.asks_model else seq
-        state = None if turn.steps is None else turn.state(kept_seq, conversation.inbox.taken, parked=parked)
+        steps, inputs = turn.steps, conversation.inbox.taken
+        state = None if steps is None else turn.state(kept_seq, inputs, parked=parked, wakes=wakes)
         unsettled = turn.unsettled
         return turn.so_far().within(
             turn.record,
@@ -809,15 +902,23 @@ class SessionActor:
         begun = (each.seq for each in newest if isinstance(each, Envelope) and isinstance(each.event, TurnStarted))
         return next(begun, (turn.kept.kept_seq if turn.kept is not None else seq) + 1) - 1
 
-    async def _commit_step(self, calls: Sequence[KeptCall], *, settles: bool, parked: bool = False) -> None:
+    async def _commit_step(
+        self,
+        calls: Sequence[KeptCall],
+        waits: Sequence[Wait],
+        *,
+        settles: bool,
+        parked: bool = False,
+        wakes: datetime | None = None,
+    ) -> None:
         """Store the running turn as it is."""
         turn, conversation = self._turn, self.conversation
         if turn is None or turn.steps is None:
             raise AgentError("no turn runs that keeps its steps", session_id=self.session_id, cause="internal")
         if turn.plan.guard is not None:
             await turn.plan.guard.wait()
-        record = self._within(turn, utc_now(), self.log.last_seq, parked=parked)
-        await conversation.commit_step(record, calls=calls, settles=settles)
+        record = self._within(turn, utc_now(), self.log.last_seq, parked=parked, wakes=wakes)
+        await conversation.commit_step(record, calls=calls, waits=waits, settles=settles)
         turn.steps.kept = record.message_count
         if turn.plan.spending is not None:
             turn.plan.spending.stored()
@@ -826,10 +927,21 @@ class SessionActor:
     async def _park(self, turn: Turn) -> Committed:
         """Store a turn as far as it has come, for the next process to go on with; return the error for its callers."""
         try:
-            await self._commit_step(turn.unkept(), settles=False, parked=True)
+            calls, waits = turn.unkept()
+            await self._commit_step(calls, waits, settles=False, parked=True)
         except WarrenError as exc:  # then that process goes on from what was kept before
             return Committed(exc, leaves_unsure(exc))
         return Committed(parked())
+
+    async def _suspend(self, turn: Turn) -> Committed:
+        """Store a turn whose calls all wait."""
+        wakes = None if self._answers else turn.wakes  # an answer may be on its way to the store
+        try:
+            calls, waits = turn.unkept()
+            await self._commit_step(calls, waits, settles=False, parked=True, wakes=wakes)
+        except WarrenError as exc:  # then it goes on from what was kept before
+            return Committed(exc, leaves_unsure(exc))
+        return COMMITTED
 
     async def _store_turn(self, turn: Turn) -> None:
         """Commit a turn that is over. A cancellation from outside ends it without a trace."""
@@ -837,6 +949,13 @@ class SessionActor:
         conversation, record, committed = self.conversation, None, COMMITTED
         if turn.parks and turn.cut_off:  # one that has shown nothing has not begun, and its prompt waits on
             committed = Committed(shut_down()) if turn.first_seq is None else await self._park(turn)
+        elif turn.suspends:
+            committed = await self._suspend(turn)
+            if committed.error is None:
+                self._leave_turn()
+                self._ended = TurnEnd(turn, turn.so_far(), parked(), None, None, committed, suspended=True)
+                self._mail.extend(self.mailbox.take())
+                return
         refusal: WarrenError | None = None if turn.plan.guard is None else turn.plan.guard.refusal
         if turn.steps is not None:
             refusal = turn.steps.refusal or refusal
@@ -863,9 +982,29 @@ class SessionActor:
 
         Whoever has the answer finds the session free, and the events published.
         """
+        if end.suspended:
+            self._end_suspended(end.turn)
+            return
+        self._turn_tools = NO_TOOLS
         ending = self._publish_end(end)
         self._perform(self._machine.step(ENDED), ending=end.turn.compacted or self._told(ending))
         self._end_inputs(end, ending)
+
+    def _end_suspended(self, turn: Turn) -> None:
+        """Let the session be idle while all calls of its open turn wait. Its callers wait on."""
+        self._turn = self._ended = None
+        conversation, machine = self.conversation, self._machine
+        self._turn_tools = turn.plan.message.tools
+        conversation.inbox.starter = machine.take_starter() or conversation.inbox.starter
+        for each in turn.plan.seam.around_turn:
+            each.end(turn, None)
+        self.log.committed()
+        self.log.beginning.clear()
+        if machine.interrupters:
+            self._ends = cancelled()
+        self._perform(machine.step(Signal.SUSPENDED), ending=parked())
+        if (kept := conversation.open_turn) is not None and kept.wakes is not None:
+            self.host.suspended(self.session_id, kept.wakes)
 
     def _told(self, ending: Ending) -> Ending:
         """Return the ending of a turn for its caller."""
@@ -979,8 +1118,10 @@ class SessionActor:
     def _leave(self) -> None:
         """Leave memory, unless something was asked of the session meanwhile or events are still not stored."""
         machine = self._machine
-        asked = self._mail or self.mailbox.waiting or self.conversation.has_work
-        leaves = machine.state is State.LEAVING and not (asked or self._errands or self.log.pending)
+        conversation = self.conversation
+        asked = self._mail or self.mailbox.waiting or conversation.has_work or conversation.inbox.has_callers
+        tools = self._turn_tools  # they would be gone
+        leaves = machine.state is State.LEAVING and not (asked or tools or self._errands or self.log.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
     def terminate(self, error: Callable[[], WarrenError]) -> None:
@@ -990,7 +1131,10 @@ class SessionActor:
             error: makes the error for a request, a new one for each.
         """
         admitted, end = self._machine.admitted, self._ended
-        if end is not None:
+        if end is not None and end.suspended:
+            self._turn = self._ended = None
+            self.conversation.inbox.starter = self._machine.take_starter() or self.conversation.inbox.starter
+        elif end is not None:
             # The loop did not come to it, but it is stored: it has ended as it says.
             ending = self._publish_end(end)
             self._reply(end.turn.compacted or self._told(ending))
@@ -1000,7 +1144,9 @@ class SessionActor:
         if admitted:
             self.host.turn_ended(self.session_id)
         turn_error = error()
-        if self._turn is not None and self.conversation.open_turn is not None:
+        for mail in self._answers:
+            mail.refuse(error())
+        if self.conversation.open_turn is not None and not isinstance(turn_error, SessionNotFoundError):
             turn_error = goes_on(turn_error)
         elif self._turn is not None and self._turn.first_seq is not None:
             # Of the turn itself nothing more is asked: it may be what is broken.

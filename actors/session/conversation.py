@@ -9,12 +9,14 @@ import attrs
 
 from warren.actors.events.eventlog import EventLog
 from warren.actors.observe.metrics import ABOUT_ONE
+from warren.actors.protocol import GiveAnswer
 from warren.actors.resources.storage import Storage
+from warren.actors.session.answers import answers
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.turn.compaction import prefix_of
 from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
-from warren.actors.turn.toolbox import left_results
+from warren.actors.turn.toolbox import SLACK, left_results
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation
@@ -25,6 +27,7 @@ from warren.conversation.messages import SystemMessage
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, MessageRow, SessionRecord
 from warren.conversation.transcript import Transcript
+from warren.conversation.waits import Wait, WaitKey
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
 from warren.storage.operations import (
@@ -37,8 +40,9 @@ from warren.storage.operations import (
     Lease,
     LeaseHeld,
     Reserve,
+    StoreAnswer,
 )
-from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart
+from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart, StoredWait
 from warren.storage.refusals import leased, not_found
 
 if TYPE_CHECKING:
@@ -84,6 +88,7 @@ class Conversation:
             have a newer record.
         charges: entries that the store's ledger does not have yet.
         calls: the tool calls of an open turn that have a state in the store, by id.
+        waits: what tool calls wait for, as the store has it, without what is settled.
         rewound: whether the store has gone back since the record was written, so that later copies of its messages may
             be in the memory.
     """
@@ -95,6 +100,7 @@ class Conversation:
     lease: Lease | None = None
     charges: list[Charge] = attrs.field(factory=list)
     calls: dict[str, KeptCall] = attrs.field(factory=dict)
+    waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
     rewound: bool = False
     _lapses: int = 0
     _refused: int = 0  # bytes of the newest commit if the store could not take it
@@ -137,7 +143,16 @@ class Conversation:
         """Whether a turn is to begin by itself: one that was left open goes on, or an input waits."""
         if self.inbox.paused:
             return False
-        return self.open_turn is not None or self.inbox.first() is not None
+        turn = self.open_turn
+        return self.inbox.first() is not None if turn is None else not self.sleeps
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether nothing can be done of the open turn: each of its calls without a result waits."""
+        turn = self.open_turn
+        if turn is None or turn.wakes is None or turn.wakes <= self.storage.now() + SLACK:
+            return False
+        return not any(wait.state == "answered" and wait.reason != "background" for wait in self.waits.values())
 
     @property
     def ready(self) -> bool:
@@ -210,7 +225,7 @@ class Conversation:
                 raise self._gone()
             case LeaseHeld(holder):
                 raise leased(self.log.session_id, holder)
-            case Claimed(record, lease, inbox, inbox_to, lost, calls):
+            case Claimed(record, lease, inbox, inbox_to, lost, calls, waits):
                 for problem in lost:
                     logger.error("%s: it is passed over", problem)
                 left, kept = self.open_turn, record.turn
@@ -221,6 +236,7 @@ class Conversation:
                 went_back_at = self.storage.went_back_at
                 self.rewound = went_back_at is not None and record.updated_at <= went_back_at
                 self.calls = {each.call_id: each for each in calls}
+                self.waits = {each.key: each for each in waits}
                 self.inbox.load(inbox, inbox_to, () if record.turn is None else record.turn.inputs)
                 if record.turn_open and record.turn is None:
                     await self._close_open_turn(record)
@@ -329,7 +345,7 @@ class Conversation:
         turn, context = record.turn, self.context
         if turn.answer is not None:
             context.append(codec.decode_message(turn.answer))
-        elif (results := left_results(context, self.calls, f"not run: {error.message}")) is not None:
+        elif (results := left_results(context, self.calls, self.waits, f"not run: {error.message}")) is not None:
             context.append(results)
         if turn.text:
             error.details["text"] = turn.text[:LONGEST_TEXT]
@@ -356,6 +372,7 @@ class Conversation:
                 raise
         self.charges.clear()
         self.calls = {}
+        self._settle_waits()
         self.keep(ended)
         self.log.publish(terminal)
         self.log.committed()
@@ -404,6 +421,7 @@ class Conversation:
         self.charges.clear()
         if self.calls:
             self.calls = {}
+            self._settle_waits()
         return COMMITTED
 
     def roll_back(self, outcome: Outcome, base: SessionRecord, ended: Charge, deaths: int) -> None:
@@ -438,6 +456,7 @@ class Conversation:
         announcement: Envelope | None = None,
         entry: CompactionEntry | None = None,
         calls: Sequence[KeptCall] = (),
+        waits: Sequence[Wait] = (),
         *,
         settles: bool = False,
     ) -> None:
@@ -450,6 +469,7 @@ class Conversation:
             announcement: the event of a compaction, which is not published yet.
             entry: the compaction.
             calls: the tool calls whose states have changed.
+            waits: the waits that are new, or have changed.
             settles: whether the states of all other calls go.
 
         Raises:
@@ -457,7 +477,13 @@ class Conversation:
         """
         try:
             await self._write(
-                record, self.known.message_count, announcement, entry, calls=tuple(calls), settles=settles
+                record,
+                self.known.message_count,
+                announcement,
+                entry,
+                calls=tuple(calls),
+                waits=tuple(waits),
+                settles=settles,
             )
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
@@ -465,9 +491,51 @@ class Conversation:
         self.charges.clear()
         if settles:
             self.calls.clear()
+            self._settle_waits()
         self.calls.update((each.call_id, each) for each in calls)
+        for wait in waits:
+            if wait.state == "settled":
+                self.waits.pop(wait.key, None)
+            else:
+                self.waits[wait.key] = wait
         self.inbox.keep_taken()
         self.keep(record)
+
+    async def store_answer(self, wait: Wait, audit: AuditEntry | None) -> None:
+        """Store the answer to a wait, whatever else the session does. Raises WarrenError if the store refuses."""
+
+        async def stored(store: "Store") -> bool:
+            return await store.read(StoredWait(self.log.session_id, ANY_TENANT, wait.wait_id, (wait.reason,))) == wait
+
+        try:
+            await self.storage.write(StoreAnswer(self.log.session_id, wait, self._lease(), audit))
+        except StoreError as exc:
+            if not await self.storage.after_crash(exc, stored):
+                raise
+
+    @property
+    def unanswered(self) -> Sequence[Wait]:
+        """The waits that nobody has answered, the oldest first."""
+        return sorted((wait for wait in self.waits.values() if wait.state == "waiting"), key=lambda wait: wait.since)
+
+    def find_wait(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait that an answer is meant for; None if there is none that is not settled."""
+        return next((wait for wait in self.waits.values() if answers(wait, message)), None)
+
+    async def earlier_wait(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait that an answer was meant for, from the store; None if there was none. Raises StoreError."""
+        query = StoredWait(self.log.session_id, ANY_TENANT, message.wait_id, message.reasons)
+        found = await self.storage.read(query)
+        return found if found is not None and answers(found, message) else None
+
+    def answered(self, wait: Wait) -> None:
+        """Note the stored answer to a wait."""
+        self.waits[wait.key] = wait
+
+    def _settle_waits(self) -> None:
+        """Drop the waits of a turn whose calls have their results, or which has ended."""
+        for key in [key for key, wait in self.waits.items() if wait.reason != "background"]:
+            del self.waits[key]
 
     async def _write(
         self,
@@ -481,6 +549,7 @@ class Conversation:
         turns: tuple[Charge, ...] = (),
         audit: AuditEntry | None = None,
         calls: tuple[KeptCall, ...] = (),
+        waits: tuple[Wait, ...] = (),
         settles: bool = False,
     ) -> None:
         """Commit the record, its messages from position `first` on, the events with a last one, and a new head."""
@@ -495,6 +564,7 @@ class Conversation:
             *(record, rows, events, compaction, lease, inputs, creation, charges),
             audit=audit,
             calls=calls,
+            waits=waits,
             settles=settles,
             base=base,
         )

@@ -1,5 +1,6 @@
 """The scheduler as a session sees it: the session asks for its turns there, and reports their ends."""
 
+from datetime import datetime
 from typing import Protocol
 
 
@@ -18,6 +19,12 @@ class SessionHost(Protocol):
 
     def turn_ended(self, session_id: str) -> None:
         """Report that a turn has ended that was admitted, allowed by `may_start`, or begun by `BeginNext`."""
+
+    def suspended(self, session_id: str, wakes: datetime) -> None:
+        """Report that the open turn of the session can be gone on with once a call of it has an answer.
+
+        The session leaves memory, if it has no other work. `Wake` comes at the time `wakes`, by the store's clock.
+        """
 
     def paused(self, session_id: str, *, begun: bool = True) -> None:
         """Report that a turn could not be stored, and that its inputs wait again. `Wake` ends their pause.

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, final, goes_on, no_more, wait_again, withdrawal
-from warren.base.errors import InvalidParamsError, SessionNotRunningError, WarrenError
+from warren.base.errors import InvalidParamsError, SessionNotFoundError, SessionNotRunningError, WarrenError
 from warren.base.values import define
 from warren.conversation import codec
 from warren.conversation.inputs import Entering, Input, Numbered
@@ -62,6 +62,7 @@ class Inbox:
             of the model. The next input ends the pause, and so does `Wake`.
         waiting: the inputs that wait, by number.
         awaiting: requests for the end of the running turn, or of the next one.
+        starter: the request that began the open turn, while that is suspended.
     """
 
     session_id: str
@@ -69,6 +70,7 @@ class Inbox:
     paused: bool = False
     waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
     awaiting: list[Mail[TurnResult]] = attrs.field(factory=list)
+    starter: Mail[Any] | None = None
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: Collection[int] = ()  # those that a compaction has stored in the middle of the turn
@@ -169,6 +171,7 @@ class Inbox:
         self._taken, self._kept = {}, ()
         for each in left:
             _refuse(each, error)
+        self._refuse_starter(error)
         self._refuse_awaiting(error)
 
     def await_turn(self, mail: Mail[TurnResult]) -> None:
@@ -236,6 +239,9 @@ class Inbox:
             taken, self._taken, self._kept = self._taken, {}, ()
             for number, each in taken.items():
                 self._end(number, each, ending)
+        if self.starter is not None:
+            starter, self.starter = self.starter, None
+            starter.refuse(ending.copy()) if isinstance(ending, WarrenError) else starter.answer(ending)
         if self.awaiting:
             if isinstance(ending, WarrenError):
                 self._refuse_awaiting(ending, ended=True)
@@ -272,6 +278,7 @@ class Inbox:
     def pause(self, error: WarrenError) -> None:
         """Begin no turn until the next input or `Wake`, and refuse the askers of all inputs."""
         self.paused = True
+        self._refuse_starter(error)
         for each in self._taken.values():  # no turn runs: an open one has taken them
             self._leave_waiting(each, goes_on(error.copy()))
         for each in self.waiting.values():
@@ -288,14 +295,30 @@ class Inbox:
         for each, mail in self._withdrawn.values():
             mail.refuse(error.copy())
             _refuse(each, error)
+        if self.starter is not None:
+            self.starter.refuse(turn_error.copy())
+            self.starter = None
         for each in self._taken.values():
             _refuse(each, turn_error)
         for each in self.waiting.values():
             _refuse(each, error)
-        if self._taken or self.waiting or "goes_on" in turn_error.details:
+        gone = isinstance(error, SessionNotFoundError)
+        if not gone and (self._taken or self.waiting or "goes_on" in turn_error.details):
             self._refuse_awaiting(error)
         else:
             self._refuse_awaiting(turn_error, ended=True)
+
+    @property
+    def has_callers(self) -> bool:
+        """Whether somebody waits here for the end of a turn."""
+        mails = [mail for each in (*self._taken.values(), *self.waiting.values()) for mail in each.askers]
+        starter = [] if self.starter is None else [self.starter]
+        return any(mail.awaited for mail in (*starter, *self.awaiting, *mails))
+
+    def _refuse_starter(self, error: WarrenError) -> None:
+        if self.starter is not None:
+            self.starter.refuse(goes_on(error.copy()))
+            self.starter = None
 
     def _refuse_awaiting(self, error: WarrenError, *, ended: bool = False) -> None:
         """Refuse those who wait for a turn; `ended` if that has ended, or will never begin."""

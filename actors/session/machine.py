@@ -79,6 +79,8 @@ class Signal(_Key):
     """The turn cannot begin."""
     ENDED = auto()
     """The turn has ended, and the store has taken or refused it."""
+    SUSPENDED = auto()
+    """The turn is stored as one whose calls all wait, and runs no more."""
     RETIRED = auto()
     RETIRE_FAILED = auto()
     ARCHIVED = auto()
@@ -223,6 +225,7 @@ TABLE: Final[Mapping[State, Mapping[Signal, Move | Verdict]]] = {
         Signal.RETIRE_NOW: _to(_S.DRAINING, _E.CANCEL),
         Signal.EVICT: _to(_S.RUNNING, _E.STAY),
         Signal.ENDED: _to(_S.IDLE, _E.FREE, _E.REPLY),
+        Signal.SUSPENDED: _to(_S.IDLE, _E.FREE),
     },
     State.INTERRUPTING: {
         Signal.CLAIM: _V.BUSY,
@@ -231,6 +234,7 @@ TABLE: Final[Mapping[State, Mapping[Signal, Move | Verdict]]] = {
         Signal.RETIRE_NOW: _to(_S.DRAINING, _E.CANCEL),
         Signal.EVICT: _to(_S.INTERRUPTING, _E.STAY),
         Signal.ENDED: _to(_S.IDLE, _E.FREE, _E.REPLY, _E.ANSWER),
+        Signal.SUSPENDED: _to(_S.IDLE, _E.FREE),  # the interrupters are answered when the open turn is ended
     },
     State.DRAINING: {
         Signal.CLAIM: _V.RETIRED,
@@ -239,6 +243,7 @@ TABLE: Final[Mapping[State, Mapping[Signal, Move | Verdict]]] = {
         Signal.RETIRE_NOW: _to(_S.DRAINING, _E.CANCEL),
         Signal.EVICT: _to(_S.DRAINING, _E.STAY),
         Signal.ENDED: _to(_S.RETIRING, _E.FREE, _E.REPLY, _E.ANSWER, _E.RETIRE),
+        Signal.SUSPENDED: _to(_S.RETIRING, _E.FREE, _E.ANSWER, _E.RETIRE),
     },
     State.RETIRING: {
         Signal.CLAIM: _V.RETIRED,

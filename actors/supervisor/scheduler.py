@@ -5,6 +5,7 @@ change. A change is noted in constant time; a run costs as much as the actions t
 there are, because it only ever looks at the first of an ordered queue.
 """
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -297,6 +298,12 @@ class Scheduler:
         self._stayed.clear()
         if self.evicts:
             self._rest(session_id, now)
+
+    def suspended(self, session_id: str) -> None:
+        """Note that a session waits for something outside, maybe for long: it leaves memory before all others."""
+        if session_id in self.idle:
+            self.idle[session_id] = -math.inf
+            self.idle.move_to_end(session_id, last=False)
 
     def _counts(self, session_id: str, by: Accounts, runs: int = 0) -> None:
         """Let the turn of a session count for accounts from now on, and for no others; `runs` is 1 if it does."""

@@ -11,7 +11,7 @@ from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import define
-from warren.storage.queries import ANY_TENANT, LivingNodes, OpenTurns, StoreNews, WaitingSessions
+from warren.storage.queries import ANY_TENANT, LivingNodes, NextWake, OpenTurns, StoreNews, WaitingSessions
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -54,7 +54,8 @@ class StoreWatcher:
                 store, now = await storage.reader(), trio.current_time()
                 pause = min(store.renewal, LONGEST_PAUSE) if storage.durable else store.lease
                 keys = frozenset(node.key for node in await store.read(LivingNodes()))
-                if now >= due or not living <= keys:
+                wakes = self._supervisor.next_wake
+                if now >= due or not living <= keys or (wakes is not None and wakes <= storage.now()):
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
                 elif self._supervisor.parked_turns:
@@ -70,6 +71,9 @@ class StoreWatcher:
         found = list(await store.read(WaitingSessions()))
         if found or self._supervisor.parked_turns:  # those with parked turns are among them
             await self._count_parked(store)
+        wakes = await store.read(NextWake())
+        # A turn that is due and cannot go on is looked at once in a lease, as all others.
+        self._supervisor.next_wake = None if wakes is None or wakes <= store.now() else wakes
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(found)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -55,6 +56,7 @@ class Supervisor:
         comms: the messages between sessions.
         watchers: the watches that are told of each changed session.
         parked_turns: the turns of the store that no process runs, as of the newest look at the store.
+        next_wake: the earliest time, by the store's clock, at which a suspended turn goes on; None if there is none.
     """
 
     shared: Shared
@@ -66,6 +68,7 @@ class Supervisor:
     comms: Comms = attrs.field(init=False)
     watchers: Watchers = attrs.field(factory=Watchers)
     parked_turns: int = 0
+    next_wake: datetime | None = None
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
     _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused; some may have gone on since
@@ -315,6 +318,11 @@ class Supervisor:
         if begun:
             self.scheduler.failed(session_id, trio.current_time())
         self._paused.add(session_id)
+
+    def suspended(self, session_id: str, wakes: datetime) -> None:
+        self.next_wake = wakes if self.next_wake is None else min(wakes, self.next_wake)
+        self.scheduler.suspended(session_id)
+        self._reassign()
 
     def stays(self, session_id: str) -> None:
         self.scheduler.stays(session_id, trio.current_time())

@@ -1,7 +1,7 @@
-"""Approval of tool calls: calls that wait for a decision, and the time that a turn may run meanwhile."""
+"""Approval of tool calls: the gates, calls that wait in memory, and the time that a turn may run meanwhile."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,12 +10,11 @@ import attrs
 import trio
 
 from warren.actors.events.eventlog import utc_now
-from warren.base.errors import InvalidParamsError
 from warren.base.values import define
-from warren.conversation.categories import Decision, Gates
+from warren.conversation.categories import Gates
 from warren.conversation.events import Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import ToolUseBlock
-from warren.conversation.views import PendingApproval, WaitingCall
+from warren.conversation.waits import Wait, WaitKey, WaitReason
 from warren.models.tools import Tool
 
 NOBODY: Final = "not run: it was not approved in time"
@@ -78,15 +77,13 @@ class RunningTime:
 
 @define(eq=False)
 class _Waiting:
-    call: PendingApproval
-    since: datetime = attrs.field(factory=utc_now)
-    decided: trio.Event = attrs.field(factory=trio.Event)
-    decision: Decision | None = None
+    wait: Wait
+    answered: trio.Event = attrs.field(factory=trio.Event)
 
 
 @define(eq=False)
 class Approvals:
-    """The gates of a turn's tool calls, and the calls that wait for a decision.
+    """The gates of a turn's tool calls, and the waits that last no longer than their process.
 
     Attributes:
         gates: for each kind of tools whether a call runs, waits for approval, or is refused.
@@ -94,6 +91,7 @@ class Approvals:
         emit: publishes an event.
         time: the turn's running time.
         changed: called when there are other calls that wait.
+        now: returns the time (UTC).
     """
 
     gates: Gates
@@ -101,7 +99,9 @@ class Approvals:
     emit: Callable[[Event], object]
     time: RunningTime
     changed: Callable[[], object] = lambda: None
-    _waiting: dict[str, _Waiting] = attrs.field(factory=dict)
+    now: Callable[[], datetime] = utc_now
+    _waiting: dict[WaitKey, _Waiting] = attrs.field(factory=dict)
+    _answered: list[Wait] = attrs.field(factory=list)
 
     def asks(self, tool: Tool) -> bool:
         """Return whether calls of a tool wait for approval."""
@@ -113,75 +113,93 @@ class Approvals:
             return None
         return f"not run: {tool.category} tools are denied here; go on without them"
 
-    async def refused(self, call: ToolUseBlock, tool: Tool, *, may_have_run: bool = False) -> str | None:
-        """Wait for approval of a call. Return None if it may run, else the reason of the refusal, for the model."""
-        decision = await self.decision(call, tool, may_have_run=may_have_run)
-        if decision is None:
-            return NOBODY
-        reason = f": {decision.reason}" if decision.reason else ""
-        return None if decision.allow else f"not run: it was refused{reason}"
-
-    async def decision(
+    def wait_for(
         self, call: ToolUseBlock, tool: Tool, question_of: str | None = None, *, may_have_run: bool = False
-    ) -> Decision | None:
-        """Wait for the decision on a call, or on a question of a running call. Return None after the timeout.
+    ) -> Wait:
+        """Return the wait for the decision on a call, or on a question of a running call.
 
         Args:
-            call: the call.
+            call: the call, or the question.
             tool: its tool.
             question_of: the running call, if it is a question of one.
             may_have_run: whether the call may have run already, as its process ended.
         """
-        asked = (call.id, call.name, call.args, tool.category)
-        self.emit(ToolApprovalRequested(*asked, round(self.timeout * 1000), question_of, may_have_run))
-        until = utc_now() + timedelta(seconds=self.timeout)
-        try:
-            decision = await self._wait(PendingApproval(*asked, until, question_of, may_have_run))
-        except trio.Cancelled:
-            self.emit(ToolApprovalResolved(call.id, call.name, "cancelled"))
-            raise
+        now = self.now()
+        return Wait(
+            call.id,
+            "approval" if question_of is None else "question",
+            "waiting",
+            call.name,
+            call.args,
+            tool.category,
+            now,
+            now + timedelta(seconds=self.timeout),
+            question_of,
+            may_have_run,
+        )
+
+    def ask(self, wait: Wait) -> None:
+        """Publish that somebody is to decide."""
+        milliseconds = round((wait.until - wait.since).total_seconds() * 1000)
+        asked = (wait.wait_id, wait.name, wait.args, wait.category, milliseconds)
+        self.emit(ToolApprovalRequested(*asked, wait.question_of, wait.may_have_run))
+
+    def resolved(self, wait: Wait) -> None:
+        """Publish how a wait has ended: by its decision, or without one in time."""
+        decision = wait.decision
         if decision is None:
-            self.emit(ToolApprovalResolved(call.id, call.name, "timeout"))
+            self.emit(ToolApprovalResolved(wait.wait_id, wait.name, "timeout"))
         else:
-            self.emit(ToolApprovalResolved(call.id, call.name, "allow" if decision.allow else "deny", decision.reason))
-        return decision
+            self.emit(ToolApprovalResolved(wait.wait_id, wait.name, decision.answer, decision.reason))
 
-    @property
-    def pending(self) -> tuple[PendingApproval, ...]:
-        """The calls that wait for a decision, the oldest first."""
-        return tuple(each.call for each in self._waiting.values() if each.decision is None)
+    async def decided(self, wait: Wait) -> Wait:
+        """Publish that somebody is to decide, wait for that in this task, and publish how it has ended."""
+        self.ask(wait)
+        try:
+            wait = await self.answer_to(wait, self.timeout)
+        except trio.Cancelled:
+            self.emit(ToolApprovalResolved(wait.wait_id, wait.name, "cancelled"))
+            raise
+        self.resolved(wait)
+        return wait
 
-    @property
-    def waiting(self) -> tuple[WaitingCall, ...]:
-        """The same calls, for the view of the turn."""
-        waiting = (each for each in self._waiting.values() if each.decision is None)
-        return tuple(WaitingCall(each.call.call_id, each.call.name, "approval", each.since) for each in waiting)
-
-    @property
-    def held(self) -> set[str]:
-        """The ids of the calls that wait, or that wait for the answer to a question of theirs."""
-        return {each.question_of or each.call_id for each in self.pending}
-
-    async def _wait(self, call: PendingApproval) -> Decision | None:
-        self._waiting[call.call_id] = waiting = _Waiting(call)
+    async def answer_to(self, wait: Wait, seconds: float) -> Wait:
+        """Wait in this task for so many seconds at most; return the wait with its answer, if it has got one."""
+        self._waiting[wait.key] = waiting = _Waiting(wait)
         self.changed()
         try:
-            with self.time.stopped(), trio.move_on_after(self.timeout):
-                await waiting.decided.wait()
+            with self.time.stopped(), trio.move_on_after(seconds):
+                await waiting.answered.wait()
         finally:
-            del self._waiting[call.call_id]
+            del self._waiting[wait.key]
             self.changed()
-        return waiting.decision
+        return waiting.wait
 
-    def decide(self, call_id: str, decision: Decision) -> None:
-        """Approve or refuse a waiting call. Raises InvalidParamsError if no call of that id waits."""
-        waiting = self._waiting.get(call_id)
-        if waiting is None or waiting.decision is not None:
-            raise not_waiting(call_id)
-        waiting.decision = decision
-        waiting.decided.set()
+    @property
+    def waiting(self) -> tuple[Wait, ...]:
+        """The waits without an answer, the oldest first."""
+        return tuple(each.wait for each in self._waiting.values() if not each.answered.is_set())
+
+    def find(self, reasons: Collection[WaitReason], wait_id: str) -> Wait | None:
+        """Return the wait of an id for one of the reasons; None if there was none in the turn."""
+        known = [*(each.wait for each in self._waiting.values()), *self._answered]
+        return next((each for each in known if each.wait_id == wait_id and each.reason in reasons), None)
+
+    def answer(self, wait: Wait) -> bool:
+        """Give a wait its answer; return whether a task here waits for it."""
+        waiting = self._waiting.get(wait.key)
+        if waiting is None or waiting.answered.is_set():
+            return False
+        waiting.wait = wait
+        self._answered.append(wait)
+        waiting.answered.set()
+        return True
 
 
-def not_waiting(call_id: str) -> InvalidParamsError:
-    """Return the error of a decision on a call that waits for none."""
-    return InvalidParamsError.at("$.call_id", f"no tool call {call_id!r} waits for approval")
+def refusal_of(wait: Wait) -> str | None:
+    """Return None if the call may run after the end of its wait, else the reason of the refusal, for the model."""
+    decision = wait.decision
+    if decision is None:
+        return NOBODY
+    reason = f": {decision.reason}" if decision.reason else ""
+    return None if decision.allow else f"not run: it was refused{reason}"

@@ -9,16 +9,18 @@ import trio
 from warren.base.errors import WarrenError
 from warren.base.values import define
 from warren.conversation.open_turn import KeptCall
+from warren.conversation.waits import Wait, WaitKey
 
 
 class CommitStep(Protocol):
     """Stores the turn as it is: its messages and events so far, its state, and states of tool calls."""
 
-    async def __call__(self, calls: Sequence[KeptCall], *, settles: bool) -> None:
+    async def __call__(self, calls: Sequence[KeptCall], waits: Sequence[Wait], *, settles: bool) -> None:
         """Store it.
 
         Args:
             calls: the tool calls whose states have changed.
+            waits: the waits that are new, or have changed.
             settles: whether the stored states of all other calls go: their results are in the messages.
 
         Raises:
@@ -51,22 +53,26 @@ class Steps:
         """
         await self._enter()
         try:
-            await self._keep((), settles=settles and self.rows)
+            await self._keep((), (), settles=settles and self.rows)
         finally:
             self._one.release()
 
-    async def keep_calls(self, changed: dict[str, KeptCall]) -> None:
-        """Commit the tool calls whose states have changed, by id, and remove them from `changed`.
+    async def keep_calls(self, changed: dict[str, KeptCall], waits: dict[WaitKey, Wait]) -> None:
+        """Commit the tool calls and the waits that have changed, by their keys, and remove them from the two.
 
         They stay there if this is cancelled before the commit, and if the store refuses, which raises WarrenError.
         """
         await self._enter()
         try:
-            if calls := tuple(changed.values()):
-                await self._keep(calls, settles=False)
+            calls, held = tuple(changed.values()), tuple(waits.values())
+            if calls or held:
+                await self._keep(calls, held, settles=False)
             for each in calls:
                 if changed.get(each.call_id) is each:  # else it has changed again meanwhile
                     del changed[each.call_id]
+            for wait in held:
+                if waits.get(wait.key) is wait:
+                    del waits[wait.key]
         finally:
             self._one.release()
 
@@ -76,9 +82,9 @@ class Steps:
         except trio.WouldBlock:
             await self._one.acquire()
 
-    async def _keep(self, calls: Sequence[KeptCall], *, settles: bool) -> None:
+    async def _keep(self, calls: Sequence[KeptCall], waits: Sequence[Wait], *, settles: bool) -> None:
         try:
-            await self.commit(calls, settles=settles)
+            await self.commit(calls, waits, settles=settles)
         except WarrenError as exc:
             self.refusal = exc
             raise

@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -11,16 +12,16 @@ import trio
 
 from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
-from warren.actors.turn.approvals import Approvals
+from warren.actors.turn.approvals import Approvals, refusal_of
 from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
 from warren.base.errors import WarrenError
-from warren.base.fields import encodable
-from warren.base.values import define
+from warren.base.fields import FieldValueError, encodable
+from warren.base.values import define, value
 from warren.conversation import aliases, codec
 from warren.conversation.attachments import Attachment, File
 from warren.conversation.categories import Decision
-from warren.conversation.completion import TokenMaker
+from warren.conversation.completion import CompletionToken, TokenMaker
 from warren.conversation.events import (
     Event,
     ToolCallRequested,
@@ -32,8 +33,19 @@ from warren.conversation.events import (
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.conversation.open_turn import CallState, KeptCall
 from warren.conversation.transcript import Transcript
+from warren.conversation.waits import Wait, WaitKey, WaitReason
 from warren.models.arguments import problem_of
-from warren.models.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, bounded, calling, failure_text
+from warren.models.tools import (
+    Tool,
+    ToolArgumentsError,
+    ToolCall,
+    ToolError,
+    ToolOutput,
+    asking,
+    bounded,
+    calling,
+    failure_text,
+)
 
 logger: Final = logging.getLogger("warren.tools")
 
@@ -43,6 +55,13 @@ LARGE: Final = 1_000
 """Values of a result from which on a thread makes its JSON."""
 NO_CUTS: Final[Mapping[str, str]] = {}
 NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
+NO_WAITS: Final[Mapping[WaitKey, Wait]] = {}
+NO_RESULT: Final = "not known: the call has begun, and its result did not come in time"
+NOT_COME: Final = "not known: the call has begun, and its result had not come when the turn ended"
+GIVEN: Final[tuple[WaitReason, ...]] = ("client", "outside")
+"""The reasons to wait for a result."""
+SLACK: Final = timedelta(seconds=1)
+"""Time by which a wait may end early: the clock that has woken the turn may be a little ahead of this one."""
 MAY_HAVE_RUN: Final = (
     "not known: the process ended while this call ran. The call may have taken effect in full, in part or not at all: "
     "find out before you make it again"
@@ -59,6 +78,14 @@ def nobody() -> Approvals:
 async def keep_nothing(_files: Sequence[File]) -> Sequence[Attachment | str]:
     """Store nothing: there is no store for files."""
     return ()
+
+
+@value
+class _Held:
+    """A call that waits without a task: its wait, and what goes on with the call once that is over."""
+
+    wait: Wait
+    go_on: Callable[[Wait], Awaitable[None]]
 
 
 @define
@@ -83,7 +110,9 @@ class ToolRun:
         cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
         steps: keeps the states of the calls; None if they are kept with the end of the turn alone.
         tokens: makes completion tokens of the calls; None if none can be made.
-        asker: returns the gates for a call that may have run before, and that somebody has to decide on.
+        asker: returns the gates for a call that somebody has to decide on whatever they say, and for waits in memory.
+        waits: the waits that the store has, which change meanwhile.
+        tells: whether a request for a decision that an earlier process has published is to be published again.
         left: the calls that an earlier process has left, by id, with their states; empty if none has.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
@@ -106,10 +135,16 @@ class ToolRun:
     left: Mapping[str, KeptCall] = attrs.field(default=NOTHING_LEFT, kw_only=True)
     tokens: TokenMaker | None = attrs.field(default=None, kw_only=True)
     asker: Callable[[], Approvals] = attrs.field(default=nobody, kw_only=True)
+    waits: Mapping[WaitKey, Wait] = attrs.field(default=NO_WAITS, kw_only=True)
+    tells: bool = attrs.field(default=True, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
+    _changed_waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
+    _held: dict[str, _Held] = attrs.field(factory=dict)  # the calls that wait without a task, by id
+    _allowed: dict[str, Wait] = attrs.field(factory=dict)  # the waits of calls that may run now, by their ids
+    _nursery: trio.Nursery | None = None  # while calls run
     _news: trio.Event | None = None  # set with each result; None until calls run
     _scope: trio.CancelScope | None = None
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -136,44 +171,66 @@ class ToolRun:
 
         Raises WarrenError if the store refuses: then the calls that ran are cut off.
         """
-        if steps is not None and self._starts:
-            await steps.keep_calls(self._changed)
+        if steps is not None and (self._starts or self._changed_waits):
+            asked = tuple(self._changed_waits.values())
+            await steps.keep_calls(self._changed, self._changed_waits)
+            for wait in asked:
+                self.asker().ask(wait)
             # A commit is no checkpoint, and a call that is cancelled would run up to its first one.
             await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._starts:
+            return
         async with trio.open_nursery() as nursery:
-            self._scope = nursery.cancel_scope
-            if steps is not None and len(self._starts) > 1:
+            self._scope, self._nursery = nursery.cancel_scope, nursery
+            if steps is not None and len(self._starts) + len(self._held) > 1:
                 nursery.start_soon(self._keep_results, steps)
             for start in self._starts:
                 nursery.start_soon(start)
+        self._nursery = None
         if steps is not None and steps.refusal is not None:
             raise steps.refusal
 
     async def _keep_results(self, steps: Steps) -> None:
         """Keep the results that come while other calls run; those that come together are one commit."""
         news = self._news = trio.Event()
-        while len(self.results) < len(self._calls):  # the last result ends it
+        while self._runs:  # the last result ends it
             await news.wait()
             news = self._news = trio.Event()
-            if len(self.results) < len(self._calls):  # else the messages of the step have them all
+            if self._runs:  # else the messages of the step, or the turn that suspends, have them all
                 await self._keep_changed(steps)
+
+    @property
+    def _runs(self) -> bool:
+        return len(self.results) + len(self._held) < len(self._calls)
 
     async def _keep_changed(self, steps: Steps) -> None:
         try:
-            await steps.keep_calls(self._changed)
+            await steps.keep_calls(self._changed, self._changed_waits)
         except WarrenError:  # `run` raises it, once no call runs any more
             if self._scope is not None:
                 self._scope.cancel()
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def unkept(self) -> Sequence[KeptCall]:
-        """Return the calls whose states are to be stored as the process ends; a call that has not run begins anew."""
+    def unkept(self) -> tuple[Sequence[KeptCall], Sequence[Wait]]:
+        """Return the calls and waits to be stored as the turn leaves memory; a call that has not run begins anew."""
         for call in self._calls:
             left = self.left.get(call.id)
             begun = call.id in self._started and not (left is not None and left.state == "begun")
             if begun and call.id not in self._ran and call.id not in self.results:
                 self._note(call, "waiting")
-        return tuple(self._changed.values())
+                if (allowed := self._allowed.get(call.id)) is not None:  # nobody is to be asked again
+                    self._changed_waits[allowed.key] = allowed
+        return tuple(self._changed.values()), tuple(self._changed_waits.values())
+
+    @property
+    def held(self) -> Mapping[str, Wait]:
+        """The waits of the calls that wait without a task, by the ids of the calls."""
+        return {call_id: each.wait for call_id, each in self._held.items()}
+
+    def answered(self, wait: Wait) -> None:
+        """Go on with a call whose wait has its answer in the store, if other calls still run; else the turn does."""
+        if self._nursery is not None and (held := self._held.pop(wait.call_id, None)) is not None:
+            self._nursery.start_soon(held.go_on, wait)
 
     def _note(self, call: ToolUseBlock, state: CallState, result: ToolResult | None = None) -> None:
         """Note the state of a call, to be kept."""
@@ -214,10 +271,9 @@ class ToolRun:
             bound = tool.bind(call.args)
         except ToolArgumentsError as exc:
             return self._refuse(call, failure_text(exc))
-        if approvals is not None and approvals.asks(tool):
-            if self.steps is not None:
-                self._note(call, "waiting")
-            self._starts.append(partial(self._ask, approvals, call, tool, bound, number))
+        asks = approvals is not None and approvals.asks(tool)
+        if asks or ("approval", call.id) in self.waits:  # asked before, whatever the gates say now
+            self._ask(call, tool, bound, number)
         else:
             self._begin(call)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
@@ -229,6 +285,11 @@ class ToolRun:
         if left.result is not None:
             self.results[call.id] = left.result
             return
+        given = self._given_wait(call)
+        if given is not None and (left.state == "waiting" or given.state == "answered"):
+            self._started[call.id] = trio.current_time() - (self._now() - given.since).total_seconds()
+            self._hold(call, given, partial(self._give, call))
+            return
         if tool is None or tool.restart == "report" or (self.approvals is not None and self.approvals.denied(tool)):
             self._refuse(call, MAY_HAVE_RUN)
             return
@@ -238,7 +299,7 @@ class ToolRun:
             self._refuse(call, MAY_HAVE_RUN)
             return
         if tool.restart == "ask":
-            self._starts.append(partial(self._ask, self.asker(), call, tool, bound, number, may_have_run=True))
+            self._ask(call, tool, bound, number, may_have_run=True)
         else:
             self._begin(call)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
@@ -246,22 +307,90 @@ class ToolRun:
     def _tool_of(self, call: ToolUseBlock) -> Tool | None:
         return self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
 
-    async def _ask(
-        self,
-        approvals: Approvals,
-        call: ToolUseBlock,
-        tool: Tool,
-        bound: dict[str, Any],
-        number: int,
-        *,
-        may_have_run: bool = False,
+    def _ask(
+        self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int, *, may_have_run: bool = False
     ) -> None:
-        if (reason := await approvals.refused(call, tool, may_have_run=may_have_run)) is not None:
+        """Let a call wait for approval: as a row of the store, or else in a task."""
+        approvals = self.asker() if self.approvals is None else self.approvals
+        wait = self.waits.get(("approval", call.id))
+        if wait is None or wait.may_have_run != may_have_run:
+            wait = approvals.wait_for(call, tool, may_have_run=may_have_run)
+        elif self.tells and wait.state == "waiting":
+            approvals.ask(wait)
+        run = partial(self._run_one, call, tool, bound, number)
+        if self.steps is None:
+            self._starts.append(partial(self._run_decided, approvals, call, run, wait))
+            return
+        if not may_have_run:
+            self._note(call, "waiting")
+        self._hold(call, wait, partial(self._decided, approvals, self.steps, call, run))
+
+    async def _run_decided(
+        self, approvals: Approvals, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
+    ) -> None:
+        if (reason := refusal_of(await approvals.decided(wait))) is not None:
             return self._refuse(call, reason)
         self._begin(call)
-        if self.steps is not None and not may_have_run:
-            await self._keep_changed(self.steps)
-        return await self._run_one(call, tool, bound, number)
+        return await run()
+
+    async def _decided(
+        self, approvals: Approvals, steps: Steps, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
+    ) -> None:
+        """Run a call whose wait is over, or refuse it."""
+        approvals.resolved(wait)
+        if (reason := refusal_of(wait)) is not None:
+            return self._refuse(call, reason)
+        self._allowed[call.id] = wait
+        self._changed_waits[wait.key] = wait.changed(state="settled")
+        self._begin(call)
+        await self._keep_changed(steps)
+        return await run()
+
+    def _hold(self, call: ToolUseBlock, wait: Wait, go_on: Callable[[Wait], Awaitable[None]]) -> None:
+        """Let a call wait without a task, unless its wait is over already."""
+        if wait.state == "answered" or wait.until <= self._now() + SLACK:
+            self._starts.append(partial(go_on, wait))
+            return
+        if wait.key not in self.waits or self.waits[wait.key].since != wait.since:
+            self._changed_waits[wait.key] = wait
+        self._held[call.id] = _Held(wait, go_on)
+
+    def _given_wait(self, call: ToolUseBlock) -> Wait | None:
+        """Return what an earlier process has left a call waiting for, if that is a result."""
+        return next((each for reason in GIVEN if (each := self.waits.get((reason, call.id))) is not None), None)
+
+    async def wait_for_result(self, call: ToolUseBlock, wait: Wait) -> None:
+        """Let a running call wait for a result that somebody else gives: as a row of the store, or else in its task.
+
+        In a durable turn the call's task is to end then.
+        """
+        there, steps = self.waits.get(wait.key), self.steps
+        if there is not None and there.state == "answered":  # before the tool has said that it will come
+            await self._give(call, there)
+        elif steps is None:
+            await self._give(call, await self.asker().answer_to(wait, (wait.until - self._now()).total_seconds()))
+        else:
+            self._note(call, "waiting")
+            self._changed_waits[wait.key] = wait
+            await self._keep_changed(steps)
+            there = self.waits.get(wait.key, wait)
+            if there.state == "answered":  # while it was stored
+                await self._give(call, there)
+                return
+            self._held[call.id] = _Held(there, partial(self._give, call))
+            if self._news is not None:
+                self._news.set()
+
+    async def _give(self, call: ToolUseBlock, wait: Wait) -> None:
+        """Give a call the result that it has waited for."""
+        result = wait.result
+        if result is None:
+            self._finish(call, NO_RESULT, is_error=True, timed_out=True)
+        else:
+            self._finish(call, result.content, result.attachments, is_error=result.is_error)
+
+    def _now(self) -> datetime:
+        return self.asker().now()
 
     def _begin(self, call: ToolUseBlock) -> None:
         self._started[call.id] = trio.current_time()
@@ -282,6 +411,7 @@ class ToolRun:
         limit = tool.timeout or self.timeout
         self._ran.add(call.id)
         content, is_error, files = "", False, tuple[Attachment, ...]()
+        later: Wait | None = None
         place = (self.session_id, self.turn, number)
         calling.set(ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens))
         asking.set(
@@ -289,7 +419,11 @@ class ToolRun:
         )  # each call has a task, and so a context of its own
         try:
             with trio.move_on_after(limit) as scope:
-                content, files = await self._told(await self._invoke(tool, bound))
+                result = await self._invoke(tool, bound)
+                if isinstance(result, ToolOutput) and result.token is not None:
+                    later = self._later(call, tool, result.token)
+                else:
+                    content, files = await self._told(result)
         except (Exception, SystemExit, BaseExceptionGroup) as exc:
             # Outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest.
             if isinstance(exc, BaseExceptionGroup) and (rest := exc.split((Exception, SystemExit))[1]) is not None:
@@ -302,7 +436,20 @@ class ToolRun:
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
             content, is_error, files = f"timed out after {limit:g} s", True, ()
-        self._finish(call, content, files, is_error=is_error, timed_out=scope.cancelled_caught)
+        if later is not None:
+            return await self.wait_for_result(call, later)
+        return self._finish(call, content, files, is_error=is_error, timed_out=scope.cancelled_caught)
+
+    def _later(self, call: ToolUseBlock, tool: Tool, token: str) -> Wait:
+        """Return the wait for the result that comes under a token. Raises ToolError if that is not one of this call."""
+        try:
+            claims = CompletionToken.read(token)
+        except FieldValueError as exc:
+            raise ToolError(f"ToolOutput.later: the token {exc.problem}") from exc
+        if (claims.session_id, claims.call_id) != (self.session_id, call.id):
+            raise ToolError("ToolOutput.later: the token is one of another call")
+        times, data = (self._now(), claims.expires), {"token": claims.mark}
+        return Wait(call.id, "outside", "waiting", call.name, call.args, tool.category, *times, data=data)
 
     async def _told(self, result: object) -> tuple[str, tuple[Attachment, ...]]:
         """Return the text of a result, and its files, which are stored now."""
@@ -326,7 +473,14 @@ class ToolRun:
         if approvals is None or not approvals.asks(tool):
             return None
         asked = ToolUseBlock(f"{call.id}.{next(numbers)}", call.name, question)
-        return await approvals.decision(asked, tool, question_of=call.id)
+        wait = approvals.wait_for(asked, tool, question_of=call.id)
+        there = self.waits.get(wait.key)
+        if there is not None and there.args == question and there.decision is not None:
+            return there.decision  # the call runs again, and asks what it has asked before
+        if self.steps is not None:
+            self._changed_waits[wait.key] = wait
+            await self._keep_changed(self.steps)
+        return (await approvals.decided(wait)).decision
 
     async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
         if tool.is_async:
@@ -374,24 +528,31 @@ class ToolRun:
         return None
 
 
-def left_results(context: Transcript, left: Mapping[str, KeptCall], reason: str) -> ToolResultsMessage | None:
+def left_results(
+    context: Transcript, left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], reason: str
+) -> ToolResultsMessage | None:
     """Return the results of an answer whose calls a turn that ends has left; None if the newest message has no calls.
 
     Args:
         context: the context.
         left: the states of the calls, by id.
+        waits: the waits of the calls.
         reason: the result of a call that has not begun.
     """
     newest = codec.decode_message(context.rows[-1]) if context.rows else None
     calls = newest.tool_calls if isinstance(newest, AssistantMessage) else ()
     if not calls:
         return None
-    return ToolResultsMessage(tuple([_left_result(call, left.get(call.id), reason) for call in calls]))
+    come = {wait.call_id: wait for wait in waits.values() if wait.reason in GIVEN}
+    results = [_left_result(call, left.get(call.id), come.get(call.id), reason) for call in calls]
+    return ToolResultsMessage(tuple(results))
 
 
-def _left_result(call: ToolUseBlock, left: KeptCall | None, reason: str) -> ToolResult:
+def _left_result(call: ToolUseBlock, left: KeptCall | None, wait: Wait | None, reason: str) -> ToolResult:
     if left is not None and left.result is not None:
         return left.result
+    if wait is not None:
+        return wait.result or ToolResult(call.id, NOT_COME, is_error=True)
     begun = left is not None and left.state == "begun"
     return ToolResult(call.id, MAY_HAVE_RUN if begun else reason, is_error=True)
 

@@ -16,7 +16,7 @@ from warren.actors.protocol import Compact, StartTurn
 from warren.actors.supervision import first_error
 from warren.actors.turn import attaching
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
-from warren.actors.turn.approvals import Approvals, RunningTime, not_waiting
+from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
@@ -28,7 +28,7 @@ from warren.actors.turn.room import MOST_TRIES, Room
 from warren.actors.turn.route import Candidate
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NOTHING_LEFT, KeepFiles, ToolRun, left_results
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NO_WAITS, NOTHING_LEFT, KeepFiles, ToolRun, left_results
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -43,7 +43,7 @@ from warren.compaction.layout import estimate
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Use
-from warren.conversation.categories import Decision, Gates
+from warren.conversation.categories import Gates
 from warren.conversation.events import (
     CompactionFailed,
     Event,
@@ -75,13 +75,18 @@ from warren.conversation.options import CacheTime, OutputWish
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.transcript import Continued, Transcript
 from warren.conversation.usage import NO_USAGE, Usage
-from warren.conversation.views import PendingApproval, TurnView
+from warren.conversation.views import TurnView, waiting_call
+from warren.conversation.waits import Wait, WaitKey, WaitReason
 from warren.models.model import ModelReply, ModelRequest
 from warren.reports.tracing import TraceContext
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
 CRASHED: Final = "a turn of session %s crashed"
+
+
+class _SuspendsError(Exception):
+    """All calls of the newest answer that have no result wait: the turn needs no task until one of them has."""
 
 
 class Inputs(Protocol):
@@ -110,6 +115,8 @@ class Turn:
         steps: keeps its steps; None if its end alone is stored.
         kept: its state as of the newest commit; None while nothing of it is kept.
         left: the calls of its newest answer that an earlier process has left, by id, with their states.
+        waits: the waits of its calls that the store has, which change while it runs.
+        woken: whether it had suspended, and goes on without anything to take back.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
@@ -124,6 +131,7 @@ class Turn:
         began: the time at which it began, on trio's clock.
         cut_off: whether it was cancelled, by an interrupt or at the end of its time, or with its session.
         parks: whether it ends here to be gone on with by another process, as this one ends.
+        suspends: whether it ends here to be gone on with once one of its calls that wait has an answer.
     """
 
     plan: TurnPlan
@@ -136,6 +144,8 @@ class Turn:
     steps: Steps | None = None
     kept: OpenTurn | None = None
     left: Mapping[str, KeptCall] = NOTHING_LEFT
+    waits: Mapping[WaitKey, Wait] = NO_WAITS
+    woken: bool = False
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -146,6 +156,7 @@ class Turn:
     began: float = attrs.field(factory=trio.current_time)
     cut_off: bool = False
     parks: bool = False
+    suspends: bool = False
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -187,8 +198,7 @@ class Turn:
         if self.kept is not None:
             self._restore(self.kept)
         if settings.gates is not None:
-            timeout = settings.limits.approval_timeout
-            self._approvals = Approvals(settings.gates, timeout, self.emit, self._time, self.changed)
+            self._approvals = self._gates(settings.gates)
         for each in plan.seam.around_turn:
             each.begin(self)
 
@@ -238,13 +248,16 @@ class Turn:
         ended = isinstance(last, AssistantMessage) and (last.tool_calls or last.stop_reason != "pause_turn")
         return last if isinstance(last, AssistantMessage) and ended else None
 
-    def state(self, kept_seq: int, inputs: tuple[int, ...], *, parked: bool = False) -> OpenTurn:
+    def state(
+        self, kept_seq: int, inputs: tuple[int, ...], *, parked: bool = False, wakes: datetime | None = None
+    ) -> OpenTurn:
         """Return the state of the turn, for another process to go on with.
 
         Args:
             kept_seq: the number of the newest event that counts.
             inputs: the numbers of the inputs that it has taken.
             parked: whether this process puts it back.
+            wakes: see OpenTurn.
         """
         plan, meter = self.plan, self.plan.meter
         kept = self.kept or self._at_first(kept_seq)
@@ -271,6 +284,7 @@ class Turn:
             kept.resumed,
             kept.deaths,
             parked,
+            wakes,
         )
         return self.kept
 
@@ -299,14 +313,22 @@ class Turn:
         if self._time.scope is not None:
             self._time.scope.cancel()
 
-    def unkept(self) -> Sequence[KeptCall]:
-        """Return the tool calls whose states are to be stored as the process ends, once the turn was cut off.
+    def unkept(self) -> tuple[Sequence[KeptCall], Sequence[Wait]]:
+        """Return the tool calls and waits that are to be stored as the turn leaves memory, once it runs no more.
 
         A model call that was cut off counts as not made: the next process makes it.
         """
         if self._call is not None:
             self.plan.meter.steps -= 1
-        return () if self._tool_run is None else self._tool_run.unkept()
+        return ((), ()) if self._tool_run is None else self._tool_run.unkept()
+
+    @property
+    def wakes(self) -> datetime | None:
+        """The time from which on a turn that suspends goes on without an answer; None if one has come."""
+        held = () if self._tool_run is None else self._tool_run.held.values()
+        if any(self.waits.get(wait.key, wait).state != "waiting" for wait in held):
+            return None
+        return min([wait.until for wait in held], default=None)
 
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
@@ -335,9 +357,9 @@ class Turn:
         return self._call is not None
 
     @property
-    def pending_approvals(self) -> tuple[PendingApproval, ...]:
-        """The tool calls that wait for approval."""
-        return () if self._approvals is None else self._approvals.pending
+    def waits_in_memory(self) -> Sequence[Wait]:
+        """The waits that last no longer than this process."""
+        return () if self._approvals is None else self._approvals.waiting
 
     @property
     def only_compacts(self) -> bool:
@@ -355,23 +377,26 @@ class Turn:
     def view(self) -> TurnView:
         """Return the turn for the views of its session."""
         resumed = 0 if self.kept is None else self.kept.resumed
-        approvals, tools = self._approvals, self._tool_run
-        waiting = () if approvals is None else approvals.waiting
-        if approvals is None or tools is None or not waiting or not tools.unfinished <= approvals.held:
+        tools = self._tool_run
+        held = {} if tools is None else {**tools.held, **{wait.call_id: wait for wait in self.waits_in_memory}}
+        if tools is None or not held or not tools.unfinished <= held.keys():
             return TurnView("running", self.since, resumed)
-        return TurnView("waiting", self.since, resumed, waiting)
+        return TurnView("waiting", self.since, resumed, tuple(map(waiting_call, held.values())))
 
-    def decide(self, call_id: str, decision: Decision) -> None:
-        """Approve or refuse a waiting tool call.
+    def find_wait(self, reasons: Collection[WaitReason], wait_id: str) -> Wait | None:
+        """Return a wait of an id, for one of the reasons, that lasts no longer than this process; else None."""
+        return None if self._approvals is None else self._approvals.find(reasons, wait_id)
 
-        Raises InvalidParamsError if no call of that id waits, and StoreError while the lease is not proved.
-        """
-        guard = self.plan.guard
-        if guard is not None and not guard.open:
-            raise guard.fence.unproved(self.record.session_id)
-        if self._approvals is None:
-            raise not_waiting(call_id)
-        self._approvals.decide(call_id, decision)
+    def answered(self, wait: Wait) -> None:
+        """Go on with a call that has got its answer, which is stored if the turn is."""
+        if self._tool_run is not None:
+            self._tool_run.answered(wait)
+        if self._approvals is not None:
+            self._approvals.answer(wait)
+
+    def awaits_result(self, call_id: str) -> bool:
+        """Return whether a tool call runs, or is held up, and has no result as yet."""
+        return self._tool_run is not None and call_id in self._tool_run.unfinished
 
     async def run(self, scope: trio.CancelScope) -> None:
         """Run to the end, an answer or an error, or until an interrupt or the end of its time cancels the scope.
@@ -392,6 +417,9 @@ class Turn:
             await (self._converse(message) if isinstance(message, StartTurn) else self._compact_only(message))
         except WarrenError as exc:
             self._error = exc
+        except _SuspendsError:
+            self.cut_off = self._interrupted is not None or self.parks
+            self.suspends = not self.cut_off
         except Exception as exc:  # a tool or a provider may be the host's code: its bug ends the turn, not the session
             logger.exception(CRASHED, self.record.session_id)
             self._error = _crash(exc)
@@ -523,11 +551,12 @@ class Turn:
 
     async def _go_on(self, kept: OpenTurn) -> AssistantMessage | None:
         """Go on with a turn that was left open; return the newest answer if its calls are to be run first."""
-        self.emit(TurnResumed(kept.resumed, kept.kept_seq))
+        if not self.woken:
+            self.emit(TurnResumed(kept.resumed, kept.kept_seq))
         if kept.answer is not None:
             self.context.append(codec.decode_message(kept.answer))
             self.unsettled = 1
-        if self.steps is not None:
+        if self.steps is not None and not self.woken:
             await self.steps.keep()  # before anything is done: so a turn that ends its process each time is known
         if self.unsettled:
             return None
@@ -770,9 +799,13 @@ class Turn:
             left=left,
             asker=self._asker,
             tokens=settings.completions.maker(self.record.tenant),
+            waits=self.waits,
+            tells=not self.woken,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)
+        if run.held:
+            raise _SuspendsError
         self._tool_run = None
         results, ended = self._repeated(calls, run.ordered())
         self.context.append(ToolResultsMessage(results))
@@ -795,9 +828,13 @@ class Turn:
     def _asker(self) -> Approvals:
         """Return the gates, made if no call waits for approval otherwise."""
         if self._approvals is None:
-            timeout = self.plan.settings.limits.approval_timeout
-            self._approvals = Approvals(Gates(), timeout, self.emit, self._time, self.changed)
+            self._approvals = self._gates(Gates())
         return self._approvals
+
+    def _gates(self, gates: Gates) -> Approvals:
+        settings = self.plan.settings
+        timeout, now = settings.limits.approval_timeout, settings.storage.now
+        return Approvals(gates, timeout, self.emit, self._time, self.changed, now)
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context.
@@ -849,7 +886,9 @@ class Turn:
             self._tool_run.close(reason)
             self.context.append(ToolResultsMessage(self._tool_run.ordered()))
         elif (
-            self.kept is not None and not self.unsettled and (results := left_results(self.context, self.left, reason))
+            self.kept is not None
+            and not self.unsettled
+            and (results := left_results(self.context, self.left, self.waits, reason)) is not None
         ):
             self.context.append(results)
 

@@ -5,6 +5,7 @@ import secrets
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
@@ -23,7 +24,7 @@ from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
 from warren.storage.ephemeral.sessions import Entered, EphemeralSession
 from warren.storage.ledger import add_charges
-from warren.storage.membership import SECRET_BYTES
+from warren.storage.membership import SECRET_BYTES, now
 from warren.storage.operations import (
     UNKNOWN,
     Archive,
@@ -90,6 +91,9 @@ class EphemeralStore(Contents):
     went_back: ClassVar[int] = 0
     clock_ahead: ClassVar[float | None] = None
     read_fault: ClassVar[WarrenError | None] = None
+
+    def now(self) -> datetime:
+        return now()
 
     # -- writing
 

@@ -1,6 +1,7 @@
 """The PostgreSQL store as the rest of the runtime sees it: async, safe to call from any task."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -9,6 +10,7 @@ from psycopg import errors
 from warren.base.errors import WarrenError
 from warren.base.nodes import Announcement
 from warren.settings.config import PostgresConfig
+from warren.storage.membership import now
 from warren.storage.operations import Operation
 from warren.storage.postgres import nodes, queries
 from warren.storage.postgres.driver import Connection, LostError
@@ -89,6 +91,9 @@ class PostgresStore:
     @property
     def clock_ahead(self) -> float | None:
         return self.me.clock_ahead
+
+    def now(self) -> datetime:
+        return now() + timedelta(seconds=self.me.clock_ahead or 0.0)
 
     @property
     def lapses(self) -> int:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -94,6 +95,9 @@ class SqliteStore:
     @property
     def clock_ahead(self) -> None:
         return
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.me.clock(), UTC)
 
     @property
     def lapses(self) -> int:

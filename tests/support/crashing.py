@@ -1,10 +1,10 @@
 """A crash inside a session's actor, on demand."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tests.support.runtime import supervisor_of
 from warren.actors.calls.service import Service
-from warren.actors.protocol import Decide
+from warren.actors.protocol import Retire
 from warren.actors.session.actor import SessionActor
 
 
@@ -12,7 +12,7 @@ class BugError(Exception):
     """The error of a bug in an actor's loop."""
 
 
-class Bomb(Decide):
+class Bomb(Retire):
     """A message that raises when the actor reads it."""
 
     urgent: ClassVar[bool] = True
@@ -25,7 +25,7 @@ class Bomb(Decide):
         return "Bomb()"
 
     @property
-    def call_id(self) -> str:
+    def how(self) -> Any:
         """Raise."""
         raise BugError("boom")
 

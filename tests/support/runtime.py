@@ -1,7 +1,7 @@
 """Whole runtimes for tests: real actors and a real store; on a virtual clock the store works on the loop."""
 
 import functools
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -42,10 +42,12 @@ async def open_runtime(
     runner: Runner = inline_runner,
     memory: OpenMemory | None = None,
     synchronous: Literal["FULL", "NORMAL"] = "NORMAL",
+    clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Service]:
     """Run the actors; `model` is what sessions that name none are answered by (else echo).
 
-    `store` is a folder or a database; `memory` opens one: see `tests.support.memories`.
+    `store` is a folder or a database; `memory` opens one: see `tests.support.memories`. `clock` is that of the store in
+    a folder, in seconds since 1970; None is the machine's.
     """
     settings = config or Config()
     if model is not None:
@@ -55,6 +57,8 @@ async def open_runtime(
     if store is not None:
         where = store if isinstance(store, PostgresConfig) else StoreConfig(store, synchronous=synchronous)
         holder = PostgresHolder.of(where) if isinstance(where, PostgresConfig) else Holder.of(where)
+        if clock is not None and isinstance(holder, Holder):
+            holder.clock = clock
         opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner, holder)
     async with (
         open_providers({}, extra=extra) as providers,

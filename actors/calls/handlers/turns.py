@@ -10,7 +10,7 @@ from warren.actors.calls.local import Local
 from warren.actors.events.eventlog import Beginning, Telling, utc_now
 from warren.actors.limits.limiter import FOR_TURN
 from warren.actors.limits.tenancy import Acceptance
-from warren.actors.protocol import AwaitTurn, Compact, Decide, Interrupt, StartTurn
+from warren.actors.protocol import AwaitTurn, Compact, GiveAnswer, Interrupt, StartTurn
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
@@ -37,6 +37,7 @@ from warren.conversation.options import NO_OPTIONS, TurnOptions, turn_options
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
+from warren.conversation.waits import DECIDED
 from warren.models.tools import Tool
 from warren.reports.tracing import caller
 from warren.storage.queries import WaitingInputs
@@ -188,9 +189,10 @@ async def interrupt(local: Local, call: InterruptRequest) -> None:
 
 async def approve(local: Local, call: ApproveRequest) -> None:
     """Answer a tool call that waits for approval."""
-    actor, decision = await local.running(call.session_id), Decision(call.decision == "allow", call.reason)
+    decision = Decision(call.decision == "allow", call.reason)
     entry = local.entry(call.audited, call.session_id, call=call.call_id)
-    await actor.mailbox.ask(Decide(call.call_id, decision, entry))
+    answer = GiveAnswer(DECIDED, call.call_id, decision, audit=entry)
+    await local.supervisor.mailbox(call.session_id).ask(answer)
 
 
 async def complete(local: Local, call: CompleteRequest) -> None:

@@ -377,20 +377,32 @@ def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
     return "live" if live else "stored"
 
 
+def waiting_call(wait: Wait) -> WaitingCall:
+    """Return the call that a wait holds up, for the view of its turn."""
+    return WaitingCall(wait.call_id, wait.name, wait.reason, wait.since)
+
+
+def pending_approval(wait: Wait) -> PendingApproval:
+    """Return the call, or the question, that waits for a decision."""
+    return PendingApproval(
+        wait.wait_id, wait.name, wait.args, wait.category, wait.until, wait.question_of, wait.may_have_run
+    )
+
+
 def turn_of(record: SessionRecord, waits: Sequence[Wait], *, runs: bool) -> TurnView | None:
     """Return the turn that is stored open, for the views of its session; None if there is none.
 
     Args:
         record: the session.
-        waits: what its calls wait for, if all of them wait.
+        waits: the waits that nobody has answered.
         runs: whether a living process has the session.
     """
     kept = record.turn
     if kept is None:
         return None
     if kept.wakes is not None:
-        waiting = [WaitingCall(each.call_id, each.name, each.reason, each.since) for each in waits]
-        return TurnView("waiting", kept.began, kept.resumed, tuple(waiting))
+        of_turn = (wait for wait in waits if wait.reason != "background")
+        return TurnView("waiting", kept.began, kept.resumed, tuple(map(waiting_call, of_turn)))
     return TurnView("running" if runs else "parked", kept.began, kept.resumed)
 
 

@@ -17,6 +17,10 @@ WaitReason = Literal["approval", "question", "client", "outside", "background"]
 runs the tool. `outside`: a result that somebody gives under a token. `background`: the same, and the turn has gone on.
 """
 WAIT_REASONS: Final[tuple[WaitReason, ...]] = get_args(WaitReason)
+DECIDED: Final[tuple[WaitReason, ...]] = ("approval", "question")
+"""The reasons to wait for a decision; for all others a call waits for a result."""
+WaitKey = tuple[WaitReason, str]
+"""The reason and the id of a wait."""
 WaitState = Literal["waiting", "answered", "settled"]
 """Whether nobody has answered yet, the answer is stored and the call has not gone on with it, or the wait is over."""
 WAIT_STATES: Final[tuple[WaitState, ...]] = get_args(WaitState)
@@ -57,7 +61,7 @@ class Wait:
     data: Mapping[str, Any] | None = None
 
     @property
-    def key(self) -> tuple[WaitReason, str]:
+    def key(self) -> WaitKey:
         """The reason and the id."""
         return self.reason, self.wait_id
 
@@ -65,6 +69,11 @@ class Wait:
     def call_id(self) -> str:
         """The call that is held up."""
         return self.question_of or self.wait_id
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether it is over, and nobody has answered."""
+        return self.state == "settled" and self.decision is None and self.result is None
 
     def changed(self, **changes: Any) -> "Wait":
         """Return a copy with other values of the named fields."""

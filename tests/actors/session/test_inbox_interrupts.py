@@ -17,12 +17,13 @@ from tests.support.crashing import actor_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
-from warren.actors.protocol import Decide, Interrupt
+from warren.actors.protocol import GiveAnswer, Interrupt
 from warren.base.errors import SessionNotRunningError, WarrenError
 from warren.conversation.categories import Decision, Gates, Switches
 from warren.conversation.events import Envelope, ToolApprovalRequested
 from warren.conversation.messages import ContextMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer
+from warren.conversation.waits import DECIDED
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import tool
 from warren.settings.config import Config
@@ -91,7 +92,7 @@ class Scene:
         def approve(envelope: Envelope) -> None:
             actor = actor_of(service, session_id)
             if isinstance(envelope.event, ToolApprovalRequested) and actor is not None:
-                actor.mailbox.tell(Decide(envelope.event.id, Decision(allow=True)))
+                actor.mailbox.tell(GiveAnswer(DECIDED, envelope.event.id, Decision(allow=True)))
 
         for mode, prompt in (("busy", "work"), ("steer", "faster"), ("queue", "then")):
             options: dict[str, Any] = {"mode": mode, "on_event": approve}

@@ -1,7 +1,6 @@
 """Tool calls that wait for somebody's word, and kinds of tools that are switched on and off."""
 
 import math
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -26,7 +25,7 @@ from warren.conversation.budget import Budget
 from warren.conversation.categories import Decision, Gates, Switches
 from warren.conversation.events import Envelope, Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
-from warren.conversation.views import TurnResult
+from warren.conversation.views import TurnResult, pending_approval
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config, Limits
@@ -118,8 +117,9 @@ async def test_a_late_decision_answers_no_later_call() -> None:
         await trio.testing.wait_all_tasks_blocked()
         await service.approve_tool(session_id, "call-1", "allow")
         await trio.testing.wait_all_tasks_blocked()
+        await service.approve_tool(session_id, "call-1", "allow")  # a repetition has the answer of then
         with pytest.raises(InvalidParamsError):
-            await service.approve_tool(session_id, "call-1", "allow")
+            await service.approve_tool(session_id, "call-1", "deny")
         await service.approve_tool(session_id, "call-1-2", "deny")
     assert USED == ["ls"]
 
@@ -157,16 +157,17 @@ async def test_a_call_that_may_have_run_says_so(*, may_have_run: bool) -> None:
     approvals = Approvals(Gates(), 60, seen.append, RunningTime(math.inf))
     call = ToolUseBlock("call-1", "shell", {"command": "ls"})
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(approvals.refused, call, shell, may_have_run=may_have_run))
+        nursery.start_soon(approvals.decided, approvals.wait_for(call, shell, may_have_run=may_have_run))
         await trio.testing.wait_all_tasks_blocked()
-        (pending,) = approvals.pending
+        (wait,) = approvals.waiting
+        pending = pending_approval(wait)
         (asked,) = seen
         assert isinstance(asked, ToolApprovalRequested)
         assert (asked.may_have_run, pending.may_have_run, asked.stands_alone) == (may_have_run,) * 3
         for shown in (asked, pending):
             on_the_wire = codec.parse(codec.encode(shown))
             assert on_the_wire.get("may_have_run") is (True if may_have_run else None)
-        approvals.decide("call-1", Decision(allow=True))
+        approvals.answer(wait.changed(state="answered", decision=Decision(allow=True)))
 
 
 async def test_waiting_for_approval_is_free() -> None:

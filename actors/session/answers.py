@@ -1,0 +1,62 @@
+"""Answers to what tool calls wait for: who may give which, and what those hear whose answer does not count."""
+
+from typing import Final
+
+from warren.actors.protocol import GiveAnswer
+from warren.base.errors import InvalidParamsError, SessionBusyError
+from warren.conversation.views import TurnView
+from warren.conversation.waits import Wait, WaitReason
+
+
+def answers(wait: Wait, message: GiveAnswer) -> bool:
+    """Return whether a message is meant for a wait; one with another token is for an earlier call of the same id."""
+    same = wait.wait_id == message.wait_id and wait.reason in message.reasons
+    return same and (message.begins is None or message.begins.data == wait.data)
+
+
+def answered(wait: Wait, message: GiveAnswer) -> Wait:
+    """Return a wait with its answer."""
+    return wait.changed(state="answered", decision=message.decision, result=message.result)
+
+
+def contradiction(wait: Wait, message: GiveAnswer) -> InvalidParamsError | None:
+    """Return the error of an answer to a wait that is over; None if it says what the answer of then has said."""
+    if wait.decision is not None and message.decision is not None and wait.decision.allow == message.decision.allow:
+        return None
+    if wait.result is not None and wait.result == message.result:
+        return None
+    if wait.decision is not None:
+        how = "allowed" if wait.decision.allow else "denied"
+        return _at(message, f"tool call {wait.wait_id!r} was {how} before")
+    if wait.result is not None:
+        return _at(message, f"tool call {wait.wait_id!r} has another result already")
+    return _at(message, f"tool call {wait.wait_id!r} waits no more: nobody answered in time, or its turn has ended")
+
+
+def not_waiting(message: GiveAnswer) -> InvalidParamsError:
+    """Return the error of an answer that no call waits for."""
+    what = "a result" if message.decision is None else "approval"
+    return _at(message, f"no tool call {message.wait_id!r} waits for {what}")
+
+
+def _at(message: GiveAnswer, problem: str) -> InvalidParamsError:
+    return InvalidParamsError.at("$.token" if message.decision is None else "$.call_id", problem)
+
+
+def waiting_for(turn: TurnView) -> SessionBusyError:
+    """Return the error for the prompt of a caller that does not wait, while the calls of the open turn wait."""
+    for_what = ", ".join(f"{each.name} ({each.call_id}) for {WORDS[each.reason]}" for each in turn.waiting_for)
+    details = [
+        {"call_id": each.call_id, "name": each.name, "reason": each.reason, "since": each.since.isoformat()}
+        for each in turn.waiting_for
+    ]
+    return SessionBusyError(f"the session's turn waits: {for_what}", details={"waiting_for": details})
+
+
+WORDS: Final[dict[WaitReason, str]] = {
+    "approval": "approval",
+    "question": "the answer to a question",
+    "client": "a client that runs it",
+    "outside": "a result from outside",
+    "background": "a result in the background",
+}

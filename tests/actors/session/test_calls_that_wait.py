@@ -1,0 +1,413 @@
+"""A durable turn whose calls all wait needs no task and no process: an answer, or the time, wakes it."""
+
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import apsw
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.checks import assert_valid_transcript, names
+from tests.support.crashing import actor_of, crash
+from tests.support.faulty_store import Faults
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of, transcript
+from warren.actors.calls.service import Service
+from warren.base.errors import (
+    AgentError,
+    InvalidParamsError,
+    SessionBusyError,
+    SessionNotFoundError,
+    SessionNotRunningError,
+    StoreError,
+)
+from warren.conversation.categories import Gates
+from warren.conversation.events import ToolApprovalRequested, ToolApprovalResolved
+from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Tool, current_call, tool
+from warren.settings.config import Config, Limits
+from warren.storage.operations import StoreAnswer
+
+pytestmark = pytest.mark.virtual_time
+DAY = 24 * 3600.0
+WEEK = Config(gates=Gates(callback="ask"), limits=Limits(approval_timeout=30 * DAY))
+
+
+@attrs.define(eq=False)
+class Desk:
+    """A model that asks for a tool that needs approval, and a tool of another kind that needs none.
+
+    Attributes:
+        ran: the runs of the tools, by the ids of their calls.
+        calls: the tools that the model asks for, answer by answer.
+        hangs: seconds that the tool without approval takes.
+        ahead: seconds by which the clock of the store was put forward while no process had it.
+    """
+
+    ran: list[str] = attrs.field(factory=list)
+    calls: list[list[str]] = attrs.field(factory=lambda: [["pay"]])
+    hangs: float = 0.0
+    ahead: float = 0.0
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools."""
+
+        @tool(description="Pay.")
+        async def pay() -> str:
+            self.ran.append(current_call().call_id)
+            await trio.lowlevel.checkpoint()
+            return "paid"
+
+        @tool(description="Look.", category="memory")
+        async def look() -> str:
+            self.ran.append(current_call().call_id)
+            await trio.sleep(self.hangs)
+            return "seen"
+
+        return [pay, look]
+
+    async def answer(self, request: ModelRequest, _emit: Emit) -> ModelReply:
+        """Ask for the tools of the next step; then say "done"."""
+        await trio.lowlevel.checkpoint()
+        messages = list(request.messages)
+        prompt = max(at for at, each in enumerate(messages) if isinstance(each, UserMessage) and not each.steered)
+        step = sum(isinstance(each, AssistantMessage) for each in messages[prompt:])
+        if step == len(self.calls):
+            return reply("done")
+        return reply("", *(ToolUseBlock(f"call-{step}-{at}", each) for at, each in enumerate(self.calls[step])))
+
+    def open(self, store: Path, config: Config = WEEK, **options: Any) -> AbstractAsyncContextManager[Service]:
+        """Open a runtime whose store has the virtual clock."""
+        model = FunctionModel(self.answer)
+        return open_runtime(model, store=store, tools=self.tools, config=config, clock=self.clock, **options)
+
+    def clock(self) -> float:
+        """Return the time of the store, in seconds since 1970."""
+        return self.ahead + trio.current_time()
+
+
+async def waiting(service: Service, session_id: str) -> list[tuple[str, str]]:
+    """Return the calls that the session's turn waits for, with the reasons."""
+    turn = (await service.read(session_id)).state.turn
+    return [] if turn is None or turn.state != "waiting" else [(each.call_id, each.reason) for each in turn.waiting_for]
+
+
+async def results(service: Service, session_id: str) -> list[str]:
+    """Return the texts of all results of a session's tools."""
+    found = await transcript(service, session_id)
+    assert_valid_transcript(found)
+    return [each.content for message in found if isinstance(message, ToolResultsMessage) for each in message.results]
+
+
+async def left_waiting(desk: Desk, store: Path, **options: Any) -> str:
+    """Begin a turn that nobody waits for, let the runtime end while it waits, and return its session."""
+    async with desk.open(store, **options) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "go", mode="queue", idempotency_key="key")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    return session_id
+
+
+async def test_a_turn_that_waits_has_no_task(tmp_path: Path) -> None:
+    """Its session leaves memory at once, and the approval brings it back."""
+    desk, recorder = Desk(), Recorder()
+    async with desk.open(tmp_path) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            ask(nursery, service.start_turn, session_id, "go", on_event=recorder)
+            await trio.sleep(1)
+            assert await waiting(service, session_id) == [("call-0-0", "approval")]
+            nursery.cancel_scope.cancel()
+        await trio.sleep(400)
+        assert actor_of(service, session_id) is None
+        assert supervisor_of(service).scheduler.running == set()
+        assert await waiting(service, session_id) == [("call-0-0", "approval")]
+        (pending,) = (await service.read(session_id)).state.pending_approvals
+        await service.approve_tool(session_id, pending.call_id, "allow")
+        assert (await service.wait_turn(session_id)).text == "done"
+        log = names(await replay(service, session_id))
+        assert (log.count("tool_approval_requested"), log.count("tool_approval_resolved")) == (1, 1)
+        assert "turn_resumed" not in log
+    assert desk.ran == ["call-0-0"]
+
+
+async def test_its_caller_waits_on(tmp_path: Path) -> None:
+    """The result comes to the one who began the turn, who has its events, too."""
+    desk, recorder = Desk(), Recorder()
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go", on_event=recorder)
+        waits = ask(nursery, service.wait_turn, session_id)
+        await trio.sleep(900)
+        assert not turn.ended.is_set()
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        assert (await turn.value()).text == "done"
+        assert (await waits.value()).text == "done"
+        assert names(recorder.envelopes)[-1] == "run_completed"
+        assert [each.seq for each in recorder.envelopes] == sorted({each.seq for each in recorder.envelopes})
+
+
+@pytest.mark.parametrize("allow", [True, False])
+async def test_three_restarts_and_seven_days(tmp_path: Path, *, allow: bool) -> None:
+    """The call runs once, or not at all, whichever process hears the decision."""
+    desk = Desk()
+    session_id = await left_waiting(desk, tmp_path)
+    for _ in range(2):
+        desk.ahead += 3 * DAY
+        async with desk.open(tmp_path) as service:
+            await trio.sleep(60)
+            assert await waiting(service, session_id) == [("call-0-0", "approval")]
+            assert actor_of(service, session_id) is None
+    desk.ahead += DAY
+    async with desk.open(tmp_path) as service:
+        await service.approve_tool(session_id, "call-0-0", "allow" if allow else "deny", reason="so")
+        done = await service.start_turn(session_id, "go", mode="queue", idempotency_key="key")
+        assert done.text == "done"
+        assert await results(service, session_id) == (["paid"] if allow else ["not run: it was refused: so"])
+    assert desk.ran == (["call-0-0"] if allow else [])
+
+
+async def test_nobody_decides_in_time(tmp_path: Path) -> None:
+    """The time of an approval ends it while no task waits for it, in whichever process."""
+    desk, config = Desk(), attrs.evolve(WEEK, limits=Limits(approval_timeout=60))
+    session_id = await left_waiting(desk, tmp_path, config=config)
+    desk.ahead += 40
+    async with desk.open(tmp_path) as service:
+        await trio.sleep(15)
+        assert await waiting(service, session_id) == [("call-0-0", "approval")]
+        await trio.sleep(10)
+        assert await waiting(service, session_id) == []
+        assert await results(service, session_id) == ["not run: it was not approved in time"]
+        log = await replay(service, session_id)
+        assert [each.event.decision for each in log if isinstance(each.event, ToolApprovalResolved)] == ["timeout"]
+        with pytest.raises(SessionNotRunningError):
+            await service.approve_tool(session_id, "call-0-0", "allow")
+    assert desk.ran == []
+
+
+async def test_one_of_several_calls_goes_on_alone(tmp_path: Path) -> None:
+    """A call that runs beside those that wait keeps its result; each decision lets its call run, and no other one."""
+    desk = Desk(calls=[["pay", "look", "pay"]])
+    async with desk.open(tmp_path) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            turn = ask(nursery, service.start_turn, session_id, "go")
+            await trio.sleep(1)
+            assert desk.ran == ["call-0-1"]
+            await service.approve_tool(session_id, "call-0-2", "allow")
+            await trio.sleep(1)
+            assert desk.ran == ["call-0-1", "call-0-2"]
+            assert await waiting(service, session_id) == [("call-0-0", "approval")]
+            await service.approve_tool(session_id, "call-0-0", "deny")
+            await turn.value()
+        assert await results(service, session_id) == ["not run: it was refused", "seen", "paid"]
+        log = [each.event for each in await replay(service, session_id)]
+        assert len([each for each in log if isinstance(each, ToolApprovalRequested)]) == 2
+    assert desk.ran == ["call-0-1", "call-0-2"]
+
+
+async def test_a_decision_while_another_call_runs(tmp_path: Path) -> None:
+    """The call begins at once, beside the other one."""
+    desk = Desk(calls=[["pay", "look"]], hangs=10)
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn, began = ask(nursery, service.start_turn, session_id, "go"), trio.current_time()
+        await trio.sleep(2)
+        assert [each.call_id for each in (await service.read(session_id)).state.pending_approvals] == ["call-0-0"]
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await trio.sleep(1)
+        assert desk.ran == ["call-0-1", "call-0-0"]
+        assert (await turn.value()).text == "done"
+        assert trio.current_time() - began == pytest.approx(10, abs=1)
+
+
+async def test_a_decision_twice(tmp_path: Path) -> None:
+    """The same one has the same answer, before and after the end of the turn; another one is refused, and says why."""
+    desk = Desk(calls=[["pay", "pay"]])
+    async with desk.open(tmp_path) as service:
+        session_id = await left(service)
+        for _ in range(2):
+            await service.approve_tool(session_id, "call-0-0", "allow")
+        with pytest.raises(InvalidParamsError, match="was allowed before"):
+            await service.approve_tool(session_id, "call-0-0", "deny")
+        await service.approve_tool(session_id, "call-0-1", "deny")
+        await trio.sleep(1)
+        assert await waiting(service, session_id) == []
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        with pytest.raises(InvalidParamsError, match="was denied before"):
+            await service.approve_tool(session_id, "call-0-1", "allow")
+        with pytest.raises(SessionNotRunningError):
+            await service.approve_tool(session_id, "no-such", "allow")
+    assert desk.ran == ["call-0-0"]
+
+
+async def left(service: Service) -> str:
+    """Begin a turn whose caller leaves once it waits; return the session."""
+    session_id = await new_session(service)
+    async with trio.open_nursery() as nursery:
+        ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    return session_id
+
+
+async def test_prompts_meanwhile(tmp_path: Path) -> None:
+    """A busy prompt hears what is waited for, a queued one waits, a steered one enters when the turn goes on."""
+    desk = Desk()
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await left(service)
+        with pytest.raises(SessionBusyError, match=r"waits: pay \(call-0-0\) for approval") as busy:
+            await service.start_turn(session_id, "now")
+        (told,) = busy.value.details["waiting_for"]
+        assert (told["call_id"], told["name"], told["reason"]) == ("call-0-0", "pay", "approval")
+        queued = ask(nursery, service.start_turn, session_id, "then", mode="queue")
+        steered = ask(nursery, service.start_turn, session_id, "faster", mode="steer")
+        await trio.sleep(400)
+        assert not queued.ended.is_set()
+        assert not steered.ended.is_set()
+        await service.approve_tool(session_id, "call-0-0", "deny")
+        await steered.value()
+        await trio.sleep(1)
+        await service.approve_tool(session_id, "call-0-0", "deny")
+        await queued.value()
+        found = [each.content for each in await transcript(service, session_id) if isinstance(each, UserMessage)]
+        assert found == ["go", "faster", "then"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("how", ["interrupt", "archive", "delete"])
+async def test_it_ends_at_once(tmp_path: Path, how: str, *, restarted: bool) -> None:
+    """An interrupt, an archive and a deletion end a turn that waits, with its caller if that is still there."""
+    desk = Desk()
+    async with trio.open_nursery() as nursery, desk.open(tmp_path) as service:
+        session_id = await left(service)
+        if not restarted:
+            caller = ask(nursery, service.wait_turn, session_id)
+            await trio.sleep(1)
+            await getattr(service, how)(session_id)
+            if how == "delete":
+                gone = await caller.failure(SessionNotFoundError)
+                assert (gone.cause, gone.retryable) == ("retired", False)
+            else:
+                assert (await caller.failure(AgentError)).cause == "cancelled"
+    async with desk.open(tmp_path) as service:
+        if restarted:
+            await getattr(service, how)(session_id)
+        await trio.sleep(1)
+        if how == "delete":
+            with pytest.raises(SessionNotFoundError):
+                await service.read(session_id)
+            return
+        assert await waiting(service, session_id) == []
+        with pytest.raises((SessionNotRunningError, SessionNotFoundError)):
+            await service.approve_tool(session_id, "call-0-0", "allow")
+    assert desk.ran == []
+
+
+async def test_a_kill_after_the_decision(tmp_path: Path) -> None:
+    """A decision that was acknowledged counts, though the process ends before the call begins."""
+    desk = Desk()
+    session_id = await left_waiting(desk, tmp_path)
+    async with desk.open(tmp_path) as service:
+        supervisor_of(service).scheduler.closed = True  # no turn begins any more
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        assert desk.ran == []
+    async with desk.open(tmp_path) as service:
+        await trio.sleep(20)
+        assert await results(service, session_id) == ["paid"]
+    assert desk.ran == ["call-0-0"]
+
+
+async def test_a_refused_decision_is_none(tmp_path: Path) -> None:
+    """If the store does not take it, whoever decides hears so, and the call waits on."""
+    desk, faults = Desk(), Faults()
+    async with desk.open(tmp_path, faults=faults) as service:
+        session_id = await left(service)
+        faults.refuse, faults.refuse_kinds, faults.refusals = apsw.FullError("full"), (StoreAnswer,), 1
+        with pytest.raises(StoreError):
+            await service.approve_tool(session_id, "call-0-0", "allow")
+        assert await waiting(service, session_id) == [("call-0-0", "approval")]
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await trio.sleep(1)
+    assert desk.ran == ["call-0-0"]
+
+
+async def test_a_session_that_crashes_while_it_waits(tmp_path: Path) -> None:
+    """Its turn waits on, and is no turn of a process that died."""
+    desk = Desk()
+    async with desk.open(tmp_path) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            turn = ask(nursery, service.start_turn, session_id, "go")
+            await trio.sleep(1)
+            crash(service, session_id)
+            assert (await turn.failure(AgentError)).details.get("goes_on")
+        await trio.sleep(100)
+        assert await waiting(service, session_id) == [("call-0-0", "approval")]
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await trio.sleep(100)
+        assert "turn_resumed" not in names(await replay(service, session_id))
+    assert desk.ran == ["call-0-0"]
+
+
+async def asked(recorder: Recorder) -> None:
+    """Return when somebody is to decide, and the turn is about to be stored as one that waits."""
+    while not recorder.only(ToolApprovalRequested):  # noqa: ASYNC110 - a callback of events
+        await trio.sleep(0.01)
+    await trio.sleep(0.1)
+
+
+async def test_an_interrupt_that_comes_as_it_suspends(tmp_path: Path) -> None:
+    """It ends the turn all the same, and is answered."""
+    desk, faults = Desk(), Faults(delay_after=1.0)
+    async with desk.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id, recorder = await new_session(service), Recorder()
+        turn = ask(nursery, service.start_turn, session_id, "go", on_event=recorder)
+        await asked(recorder)
+        await service.interrupt(session_id)
+        assert (await turn.failure(AgentError)).cause == "cancelled"
+        assert names(await replay(service, session_id))[-1] == "run_failed"
+
+
+async def test_a_stop_as_it_suspends(tmp_path: Path) -> None:
+    """The turn is stored, and waits in the next process."""
+    desk, faults = Desk(), Faults(delay_after=1.0)
+    async with trio.open_nursery() as nursery:
+        async with desk.open(tmp_path, faults=faults) as service:
+            session_id, recorder = await new_session(service), Recorder()
+            turn = ask(nursery, service.start_turn, session_id, "go", on_event=recorder)
+            await asked(recorder)
+        assert (await turn.failure(AgentError)).cause == "shutting_down"
+    async with desk.open(tmp_path) as service:
+        await trio.sleep(1)
+        assert await waiting(service, session_id) == [("call-0-0", "approval")]
+
+
+async def test_tools_that_the_caller_brought_are_there_when_it_wakes(tmp_path: Path) -> None:
+    """As long as the process lives, the session stays in memory with them."""
+    desk, ran = Desk(calls=[["own"]]), list[str]()
+
+    @tool(description="Own.")
+    async def own() -> str:
+        ran.append(current_call().call_id)
+        await trio.lowlevel.checkpoint()
+        return "mine"
+
+    async with desk.open(tmp_path) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[own]))
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        await trio.sleep(400)
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await trio.sleep(1)
+        assert await results(service, session_id) == ["mine"]
