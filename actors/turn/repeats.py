@@ -12,6 +12,8 @@ from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.models.tools import Tool
 
 REPEATED_CALLS: Final = "repeated_calls"
+_NOTE: Final = "[You have made this call {} times, and its result is the same. Do something else, or answer.]"
+_BEGINNING, _END = _NOTE.split("{}")
 
 
 @define(eq=False)
@@ -54,7 +56,7 @@ class Repeats:
     def _noted(self, result: ToolResult, count: int) -> ToolResult:
         if count != self.note:
             return result
-        note = f"[You have made this call {count} times, and its result is the same. Do something else, or answer.]"
+        note = _NOTE.format(count)
         return attrs.evolve(result, content=f"{result.content}\n\n{note}" if result.content else note)
 
     def _ended(self, count: int) -> BudgetExhaustedError:
@@ -73,4 +75,7 @@ def _key(call: ToolUseBlock, result: ToolResult, tools: Mapping[str, Tool]) -> i
         return None
     files = tuple([file.sha256 for file in result.attachments])
     args = json.dumps(call.args, sort_keys=True, default=str)  # a model may change their order
-    return hash((call.name, args, call.invalid_args, result.content, files))
+    content = result.content
+    if content.endswith(_END):  # noted by the process that ran the turn before this one
+        content = content.rpartition(_BEGINNING)[0].removesuffix("\n\n")
+    return hash((call.name, args, call.invalid_args, content, files))

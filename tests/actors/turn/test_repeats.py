@@ -1,15 +1,18 @@
 """Models that make the same tool calls again and again."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
+from tests.support.asking import ask
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import BudgetExhaustedError
+from warren.base.errors import AgentError, BudgetExhaustedError
 from warren.conversation.events import RunFailed
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.models.model import ModelReply, ModelRequest
@@ -39,15 +42,20 @@ class Caller:
 
     Attributes:
         calls: returns the calls of an answer by its number; none is the end.
+        hangs_at: the number of an answer that is never made; the next one is of that number, too.
         answers: the answers so far.
     """
 
     calls: Callable[[int], Sequence[Call]]
+    hangs_at: int | None = None
     answers: int = 0
 
     async def complete(self, _request: ModelRequest, _emit: Emit) -> ModelReply:
         """Make the next calls."""
         await trio.lowlevel.checkpoint()
+        if self.hangs_at == self.answers + 1:
+            self.hangs_at = None
+            await trio.sleep_forever()
         self.answers += 1
         calls = self.calls(self.answers)
         return reply("" if calls else "done", *(ToolUseBlock(f"call-{n}", *call) for n, call in enumerate(calls)))
@@ -127,3 +135,20 @@ async def test_the_default_bound_of_steps_is_told() -> None:
     async with open_runtime(model, tools=[look]) as service:
         with pytest.raises(BudgetExhaustedError, match=r"limits\.turn\.max_steps, .* is 100"):
             await service.create_session("look")
+
+
+async def test_a_turn_that_goes_on_counts_on(tmp_path: Path) -> None:
+    """A process that takes the turn up knows the calls of the one before, though the model was told of them."""
+    model = Caller(lambda _: [("look", {"where": "here"})], hangs_at=5)
+    async with trio.open_nursery() as nursery:
+        async with open_runtime(model, store=tmp_path, tools=[look], config=BOUNDS) as service:
+            session_id = await new_session(service)
+            turn = ask(nursery, service.start_turn, session_id, "go")
+            await trio.testing.wait_all_tasks_blocked()
+        await turn.failure(AgentError)
+    async with open_runtime(model, store=tmp_path, tools=[look], config=BOUNDS) as service:
+        with pytest.raises(BudgetExhaustedError) as caught:
+            await service.wait_turn(session_id)
+        found = await results(service, session_id)
+    assert (caught.value.cause, len(found)) == ("repeated_calls", 6)
+    assert ["You have made" in each for each in found] == [False, False, True, False, False, False]
