@@ -230,14 +230,13 @@ class Turn:
         meter.usage, meter.tool_calls, meter.steps = kept.usage, kept.spent.tool_calls, kept.spent.steps
         self._time.began -= kept.spent.seconds
         self.first_seq, self.text, self.stop_reason = kept.first_seq, kept.text, kept.stop_reason
-        self._step_usage, self._calls, self._cuts = kept.step_usage, kept.calls, kept.cuts
+        self._step_usage, self._calls, self._cuts, self.files = kept.step_usage, kept.calls, kept.cuts, kept.files
         calls: Sequence[ToolUseBlock] = ()
         for position, message in context.from_position(kept.start.message_count):
             match message:
                 case AssistantMessage():
                     with_unique_calls(message, self._call_ids)
                     calls, self._answered = message.tool_calls, position
-                    self.files += files_of(message)
                 case ToolResultsMessage(results=results) if len(results) == len(calls):
                     self._repeated(calls, results)
 
@@ -285,6 +284,7 @@ class Turn:
             kept.deaths,
             parked,
             wakes,
+            self.files,
         )
         return self.kept
 
@@ -468,7 +468,7 @@ class Turn:
             structured_output=self.structured_output,
             left_out=None if self._refusals is None else self._refusals.left_out,
             keep_alive=plan.settings.keep_alive,
-            files=self.files,
+            self.files,
         )
 
     @property

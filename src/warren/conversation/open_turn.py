@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from warren.base.values import value
+from warren.conversation.attachments import Attachment
 from warren.conversation.budget import NOTHING_SPENT, Spent
 from warren.conversation.messages import StopReason, ToolResult
 from warren.conversation.options import NO_OPTIONS, TurnOptions
@@ -83,6 +84,7 @@ class OpenTurn:
         parked: whether the process that had it has put it back in good order.
         wakes: the time (UTC) from which on it goes on without an answer, if all of its calls that have no result wait:
             until then nothing of it can be done. None if it goes on at once.
+        files: the files that the model has made in it.
     """
 
     began: datetime
@@ -108,6 +110,7 @@ class OpenTurn:
     deaths: int = 0
     parked: bool = False
     wakes: datetime | None = None
+    files: tuple[Attachment, ...] = ()
 
     def changed(self, **changes: Any) -> "OpenTurn":
         """Return a copy with other values of the named fields."""

@@ -26,11 +26,12 @@ from warren.actors.session.inbox import Inbox
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT
 from warren.compaction import CompactionConfig
+from warren.conversation.attachments import Attachment, File
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
 from warren.conversation.events import TextDelta, TurnResumed
 from warren.conversation.inputs import Input, Numbered
-from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.messages import AssistantMessage, FileBlock, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.views import TurnResult
 from warren.mailbox import Mail
 from warren.models.model import ModelReply, ModelRequest, TextPiece
@@ -39,6 +40,7 @@ from warren.settings.config import Config, Limits
 from warren.storage.queries import SessionRow
 
 pytestmark = pytest.mark.virtual_time
+PICTURE = File(b"\x89PNG\r\n\x1a\n", media_type="image/png")
 PLACED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -452,7 +454,7 @@ async def test_a_parked_turn_is_labelled_and_forked(tmp_path: Path) -> None:
 
 
 async def test_a_turn_goes_on_after_a_compaction_has_taken_its_prompt(tmp_path: Path) -> None:
-    """The head is past the prompt: the calls and results that it had are in the summary, the counts in the turn."""
+    """The head is past the prompt: its calls and results are in the summary, the counts and files in the turn."""
     compaction = CompactionConfig(auto_compact_threshold=400, min_turns_between_compactions=0, recent_turn_budget=1)
     rounds = 0
 
@@ -465,7 +467,10 @@ async def test_a_turn_goes_on_after_a_compaction_has_taken_its_prompt(tmp_path: 
         if rounds == 5:
             await trio.sleep_forever()
         if rounds < 7:
-            return reply("word " * 100, ToolUseBlock(f"r{rounds}", "now"))
+            said = reply("word " * 1_000, ToolUseBlock(f"r{rounds}", "now"))
+            drawn = (FileBlock(Attachment("image/png")),) if rounds in {1, 6} else ()
+            blocks = (*drawn, *said.message.blocks)
+            return ModelReply(AssistantMessage(blocks, "tool_use"), said.usage, (PICTURE,) if drawn else ())
         return reply("done")
 
     script = Script()
@@ -481,6 +486,7 @@ async def test_a_turn_goes_on_after_a_compaction_has_taken_its_prompt(tmp_path: 
         result = await service.wait_turn(session_id)
         assert (result.text, result.tool_calls, len(script.runs)) == ("done", 5, 5)
         assert result.steps == 6
+        assert [each.media_type for each in result.attachments] == ["image/png"] * 2
         assert await sums(service, session_id) == (1, 1, 1)
 
 
