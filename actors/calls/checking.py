@@ -1,6 +1,7 @@
 """Examinations of the store for clients of its runtime: one at a time, in another thread or on another connection."""
 
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -20,10 +21,20 @@ REST: Final = 0.0002
 interpreter each time that it needs it."""
 
 
+async def examine_in_thread(store: StoreConfig, memory: MemoryConfig | None) -> Report[FileFacts]:
+    """Examine a store and its memory beside the event loop."""
+    return await trio.to_thread.run_sync(partial(_examine_files, store, memory))
+
+
 @define(eq=False)
 class StoreChecks:
-    """Runs the examinations of one runtime's store."""
+    """Runs the examinations of one runtime's store.
 
+    Attributes:
+        examine: examines files.
+    """
+
+    examine: Callable[[StoreConfig, MemoryConfig | None], Awaitable[Report[FileFacts]]] = examine_in_thread
     _running: trio.Lock = attrs.field(factory=trio.Lock)
 
     async def run(self, config: Config, *, ids: bool) -> StoreReport:
@@ -42,22 +53,23 @@ class StoreChecks:
         began = trio.current_time()
         try:
             with trio.fail_after(LIMIT):
-                return await _report(config, config.store, began, ids=ids)
+                return await self._report(config, config.store, began, ids=ids)
         except trio.TooSlowError:
             problem = f"the examination took more than {LIMIT:.0f} s and was ended: run `warren doctor` instead"
             raise StoreError(problem, cause="timeout", retryable=False) from None
         finally:
             self._running.release()
 
+    async def _report(
+        self, config: Config, store: StoreConfig | PostgresConfig, began: float, *, ids: bool
+    ) -> StoreReport:
+        if isinstance(store, PostgresConfig):
+            from warren.storage.maintenance.postgres import doctor  # noqa: PLC0415 - it has an extra of its own
 
-async def _report(config: Config, store: StoreConfig | PostgresConfig, began: float, *, ids: bool) -> StoreReport:
-    if isinstance(store, PostgresConfig):
-        from warren.storage.maintenance.postgres import doctor  # noqa: PLC0415 - it has an extra of its own
-
-        of_database = await doctor.examine(store)
-        return report_for_client(of_database, trio.current_time() - began, ids=ids)
-    of_file = await trio.to_thread.run_sync(partial(_examine_files, store, config.memory))
-    return report_for_client(of_file, trio.current_time() - began, ids=ids)
+            of_database = await doctor.examine(store)
+            return report_for_client(of_database, trio.current_time() - began, ids=ids)
+        of_file = await self.examine(store, config.memory)
+        return report_for_client(of_file, trio.current_time() - began, ids=ids)
 
 
 def _examine_files(store: StoreConfig, memory: MemoryConfig | None) -> Report[FileFacts]:

@@ -58,6 +58,13 @@ async def fill(node: Node, lasts: float) -> None:
     node.full = False
 
 
+async def pack(node: Node, lasts: float) -> None:
+    """Let the store have no room for anything of a node, and end the node in order meanwhile."""
+    node.packed = True
+    await trio.sleep(min(lasts, 0.3))
+    await leave(node, lasts)
+
+
 async def part(node: Node, lasts: float) -> None:
     """Part a node from the store for a while."""
     await _part([node], lasts)
@@ -91,6 +98,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "away": part,
     "all away": part_all,
     "full": fill,
+    "full to the end": pack,
     "crash": crash,
     "cut": cut,
     "power cut": cut_power,

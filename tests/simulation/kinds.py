@@ -489,6 +489,26 @@ async def archive(user: User) -> None:
     user.told.over = user.told.over or "archived"
 
 
+@kind("session/archive during a turn whose process was killed")
+async def archive_killed(user: User) -> None:
+    """Archive the session before anybody takes the turn up that its process has left open."""
+    record, asker = user.world.record, attrs.evolve(user, number=BEHIND + user.number)
+    user.told.leaving = True
+    async with trio.open_nursery() as askers:
+        askers.start_soon(tried, turn(asker, Turn("dig")))
+        with trio.move_on_after(3.0):
+            mine = f"{asker.name}-"
+            while not (found := [each for each in record.runs if each.call_id.startswith(mine)]):  # noqa: ASYNC110 - no event
+                await trio.sleep(0.05)
+            node = user.world.nodes.get(found[-1].node)
+            if node is not None:
+                user.note(f"kills {node.name}")
+                node.kill()
+        outcome = await tried(archive(user))
+    if outcome is not None:
+        raise outcome
+
+
 @kind("session/delete", "SESSION_NOT_FOUND")
 async def delete(user: User) -> None:
     """Delete the session."""
@@ -534,6 +554,7 @@ async def ask(user: User, method: str, **options: Any) -> None:
 KINDS["memory/search"] = Kind(
     partial(ask, method="search_memory", query="anything", scope="project"), frozenset({"SESSION_MEMORY_DISABLED"})
 )
+KINDS["memory/forget"] = Kind(partial(look_at, method="forget_memory"), frozenset({"SESSION_MEMORY_DISABLED"}))
 KINDS["audit/list"] = Kind(partial(ask, method="audit"))
 KINDS["usage/get"] = Kind(partial(ask, method="usage"))
 KINDS["tenants/list"] = Kind(partial(ask, method="tenants"))
@@ -541,4 +562,14 @@ KINDS["nodes/list"] = Kind(partial(ask, method="nodes"))
 KINDS["nodes/drain without the right"] = Kind(
     partial(ask, method="drain_node", name="anna"), frozenset({"PERMISSION_DENIED"})
 )
+
+
+@kind("store/check", "store_check")
+async def check_store(user: User) -> None:
+    """Examine the store beside the sessions: nothing in it is damaged."""
+    report = await user.read(call("check_store"))
+    if not report.healthy:
+        user.world.record.blame(f"{user.name} found damage: {report.findings}")
+
+
 LATER: Final = tuple(name for name in KINDS if name not in MAKING)

@@ -17,7 +17,7 @@ LASTS: Final = 3.0
 """Virtual seconds within which the operations begin."""
 FAULTS: Final = (
     *("kill", "kill", "leave", "leave", "hang", "away", "all away"),
-    *("full", "crash", "cut", "power cut", "clock jumps"),
+    *("full", "full to the end", "crash", "cut", "power cut", "clock jumps"),
 )
 """The kinds of faults; kinds that are named twice are more frequent."""
 

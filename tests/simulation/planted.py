@@ -302,6 +302,23 @@ PLANTED: Final[Sequence[Planted]] = (
         soon=True,
     ),
     Planted(
+        "an archive leaves the open turn",
+        "actors/session/actor.py",
+        """if "archive" in asked and "delete" not in asked and self.""",
+        """if "archive" in asked and "delete" in asked and self.""",
+        "A session that was archived has nothing to do.",
+        "calls_have_results",
+        soon=True,
+    ),
+    Planted(
+        "a lease is put back with events that are not stored",
+        "actors/session/conversation.py",
+        """if lease is not None and not self.log.pending:""",
+        """if lease is not None:""",
+        "No two events of a session have one number, also if the first one was only shown.",
+        "events_once",
+    ),
+    Planted(
         "a fork has the beginning of the open turn",
         "calls/forking.py",
         """at = record.turn.prompt_at if at is None else at""",

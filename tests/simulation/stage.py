@@ -179,7 +179,7 @@ class Stage:
         world = self.world
         world.calm = True
         for node in world.nodes.values():
-            node.crashes, node.full, node.away, node.power_fails = 0, False, False, False
+            node.crashes, node.full, node.packed, node.away, node.power_fails = 0, False, False, False, False
             node.go_on()
         with trio.move_on_after(BOUND) as patience:
             while not (len(world.nodes) == len(SLOTS) and await self._rests()):  # noqa: ASYNC110 - there is no event

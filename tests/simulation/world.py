@@ -17,13 +17,16 @@ from tests.simulation.network import Call, Port, Wire
 from tests.simulation.record import Record
 from tests.simulation.servers import Model, tools_of
 from tests.support.faulty_store import CrashError
+from warren.actors.calls.service import Service
 from warren.actors.resources.storage import StorageActor
 from warren.actors.runtime import open_runtime
 from warren.base.errors import StoreError
 from warren.base.nodes import Node as Neighbour
 from warren.calls.facade import RuntimeService
 from warren.conversation.options import CompactionConfig
+from warren.reports.reports import FileFacts, Report
 from warren.settings.config import Config, Limits, NodeConfig, StoreConfig
+from warren.storage.maintenance.doctor import examine
 from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.database import close_writer
@@ -168,6 +171,7 @@ class Node:
         hung: set when it goes on; None if it does not hang.
         away: whether it cannot reach the store.
         full: whether the store has no room for its turns.
+        packed: whether the store has no room for anything that it would add.
         crashes: how many of its next writes crash; half of them once they are done.
         power_fails: whether the power of the machine is cut in the middle of its next commit.
         writes: the group that each task is about to write.
@@ -182,6 +186,7 @@ class Node:
     hung: trio.Event | None = None
     away: bool = False
     full: bool = False
+    packed: bool = False
     crashes: int = 0
     power_fails: bool = False
     writes: dict[trio.lowlevel.Task, Sequence[Operation[Any]]] = attrs.field(factory=dict)
@@ -233,7 +238,8 @@ class Node:
 
     def check_room(self, operations: Sequence[Operation[Any]]) -> None:
         """Raise StoreError if the disk is full for some operations."""
-        if self.full and any(isinstance(each, Commit) and each.messages for each in operations):
+        commits = [each for each in operations if isinstance(each, Commit)]
+        if (self.packed and commits) or (self.full and any(each.messages for each in commits)):
             raise StoreError("the disk is full", cause="disk_full")
 
     @contextmanager
@@ -291,6 +297,8 @@ class Node:
             storage = runtime.supervisor.shared.storage
             assert isinstance(storage, StorageActor)
             storage.fence.clock = trio.current_time
+            assert isinstance(runtime.service, Service)
+            runtime.service.local.checks.examine = self._examine
             await storage.renew()
             self._service, own = runtime.service, Host(runtime.service)
             if not self.alone:
@@ -324,6 +332,9 @@ class Node:
         if latency := self.world.latency():
             await self._reach_disk(latency)  # done, and not known here yet
         return result
+
+    async def _examine(self, store: StoreConfig, _memory: object) -> Report[FileFacts]:
+        return await self._run(partial(examine, store))
 
     async def _reach_disk(self, latency: float) -> None:
         await trio.sleep(latency)
