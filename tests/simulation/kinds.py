@@ -15,6 +15,7 @@ from warren.calls.facade import SessionService
 from warren.conversation.attachments import File
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
+from warren.conversation.completion import CompletionKey, CompletionToken
 from warren.conversation.messages import UserMessage
 from warren.conversation.options import CompactionConfig
 from warren.conversation.peers import Peer
@@ -541,6 +542,14 @@ for _name, (_method, _options) in INTRUSIONS.items():
     KINDS[f"{_name} by a stranger"] = Kind(
         partial(intrude, method=_method, **_options), frozenset({"SESSION_NOT_FOUND"})
     )
+
+
+@kind("tool/complete under a forged token", "INVALID_PARAMS")
+async def forge(user: User) -> None:
+    """Give a call a result under a token that no tool of this store has got."""
+    claims = CompletionToken(user.told.tenant, user.session_id, f"{user.name}-0-0", "key", 2**40)
+    await user.read(call("complete_tool", token=CompletionKey(bytes(32)).sign(claims), result="forged"))
+    user.world.record.blame(f"{user.name} forged the result of a call")
 
 
 # -- the whole service
