@@ -468,7 +468,7 @@ class Turn:
             structured_output=self.structured_output,
             left_out=None if self._refusals is None else self._refusals.left_out,
             keep_alive=plan.settings.keep_alive,
-            self.files,
+            files=self.files,
         )
 
     @property
