@@ -126,7 +126,7 @@ class Commit(Operation[None]):
         """The bytes that it adds to the store, about. Trap: this encodes the events."""
         bodies = [each.body for each in self.messages] + [row_of(each).body for each in self.events]
         text = self.record.last_assistant_text or ""
-        results = sum(len(each.result.content) for each in self.calls if each.result is not None)
+        results = sum(len(each.result.content) for each in (*self.calls, *self.waits) if each.result is not None)
         return sum(map(len, bodies)) + len(self.inputs.outcome) + len(text) + results
 
 
@@ -217,8 +217,8 @@ class Attach(Operation[None]):
 class Sweep(Operation[None]):
     """Remove the files that dead processes have attached for messages that were never stored.
 
-    A file stays if a message, an event, an input or a tool call of its session names it, and if a living process has
-    the session.
+    A file stays if a message, an event, an input, a tool call or a wait of its session names it, and if a living
+    process has the session.
     """
 
     @property

@@ -292,7 +292,7 @@ class OwnedSessions(Query[Sequence[str]]):
 
 @frozen
 class StoredBytes(Query[int]):
-    """The bytes of a tenant's messages, inputs, events and files, or of those of an owner's sessions.
+    """The bytes of a tenant's messages, inputs, events, waits and files, or of those of an owner's sessions.
 
     A file that sessions of several owners have counts for each of them. Trap: the read takes the longer the more there
     are.

@@ -30,6 +30,7 @@ from warren.storage.results import Context, Held, News, Replay, Rows, StoredPage
 from warren.storage.rows import in_background, microseconds
 
 R = TypeVar("R")
+_since: Final = attrgetter("since")
 
 
 def _has(store: Contents, query: ask.HasSession) -> bool:
@@ -265,7 +266,8 @@ def _next_wake(store: Contents, _query: ask.NextWake) -> datetime | None:
 def _stored_wait(store: Contents, query: ask.StoredWait) -> Wait | None:
     session = _session(store, query)
     every = () if session is None else reversed(session.waits.values())
-    return next((each for each in every if each.wait_id == query.wait_id and each.reason in query.reasons), None)
+    fitting = (each for each in every if each.wait_id == query.wait_id and each.reason in query.reasons)
+    return max(fitting, key=_since, default=None)
 
 
 def _open_waits(store: Contents, query: ask.OpenWaits) -> dict[str, Sequence[Wait]]:
@@ -282,9 +284,6 @@ def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait]]:
     ]
     found.sort(key=lambda one: one[1].since)
     return _rows(found[query.offset : query.offset + query.limit])
-
-
-_since: Final = attrgetter("since")
 
 
 def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:

@@ -144,7 +144,7 @@ _SESSIONS_OF: Final = f"""
 """
 _BYTES_OF: Final = """
     SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.sessions s JOIN warren.{table} ON session = s.key
-    WHERE tenant = $1
+    WHERE s.tenant = $1
 """
 _BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.blobs WHERE tenant = $1"
 _FILES_OF_OWNER: Final = """ AND key IN (
@@ -201,7 +201,7 @@ async def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
 
 async def _stored_bytes(at: Reading, query: ask.StoredBytes) -> int:
     # Without row-level security, whose conditions would be asked for each row.
-    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")], [query.tenant]
+    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox", "waits")], [query.tenant]
     if query.owner is None:
         sums.append(_BYTES_OF_FILES)
     else:

@@ -27,7 +27,7 @@ _OPEN_OF: Final = f"SELECT key, {WAIT} FROM warren.waits WHERE session = $1::int
 _FIND: Final = f"""
     SELECT {WAIT} FROM warren.waits WHERE session =
         (SELECT key FROM warren.sessions WHERE session_id = $1 AND {OF} AND state <> {DELETED})
-        AND wait_id = $3 AND reason = ANY ($4::text[]) ORDER BY key DESC LIMIT 1
+        AND wait_id = $3 AND reason = ANY ($4::text[]) ORDER BY since DESC, key DESC LIMIT 1
 """
 _WAIT: Final = ", ".join(f"w.{each}" for each in WAIT.split(", "))
 _OPEN_WAITS: Final = f"""

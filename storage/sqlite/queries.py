@@ -61,7 +61,7 @@ _IS_OF: Final = """
 _SESSIONS_OF: Final = f"SELECT count(*) FROM sessions WHERE tenant = ? AND state = {OPEN}"
 _BYTES_OF: Final = """
     SELECT coalesce(sum(octet_length(body)), 0) FROM sessions CROSS JOIN {table} ON session = sessions.key
-    WHERE tenant = ?1
+    WHERE sessions.tenant = ?1
 """
 _BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0) FROM blobs WHERE tenant = ?1"
 _FILES_OF_OWNER: Final = """
@@ -155,7 +155,7 @@ def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
 
 
 def _stored_bytes(at: Reading, query: ask.StoredBytes) -> int:
-    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")], [query.tenant]
+    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox", "waits")], [query.tenant]
     if query.owner is None:
         sums.append(_BYTES_OF_FILES)
     else:

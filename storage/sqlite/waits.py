@@ -34,7 +34,7 @@ _SETTLE_ALL: Final = "UPDATE waits SET state = 'settled' WHERE state <> 'settled
 _OPEN_OF: Final = f"SELECT key, {raw(WAIT)} FROM waits WHERE session = ? AND state <> 'settled' ORDER BY key"
 _FIND: Final = f"""
     SELECT {raw(WAIT)} FROM waits WHERE session = (SELECT key FROM sessions WHERE session_id = ?) AND wait_id = ?
-        AND reason IN (SELECT value FROM json_each(?)) ORDER BY key DESC LIMIT 1
+        AND reason IN (SELECT value FROM json_each(?)) ORDER BY since DESC, key DESC LIMIT 1
 """
 _WAIT: Final = raw(", ".join(f"waits.{each}" for each in WAIT.split(", ")))
 _OPEN_WAITS: Final = f"""

@@ -3,8 +3,9 @@
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import apsw
 import attrs
@@ -16,7 +17,7 @@ from tests.storage.conformance.faults import every
 from tests.storage.conformance.homes import done, put
 from tests.storage.copies import Place, copied, source, target
 from tests.storage.files import blob
-from tests.storage.samples import NOW, TEXTS, entry, kept, moved, of_text, step, turn, updated
+from tests.storage.samples import NOW, TEXTS, entry, kept, moved, of_text, step, turn, updated, wait
 from tests.support.postgres import database, name_in, server
 from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT, Creation
@@ -25,6 +26,7 @@ from warren.calls.sessions import ForkRequest
 from warren.conversation.messages import ToolResult
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.peers import Peer
+from warren.conversation.waits import WAIT_REASONS
 from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import GROUPS
 from warren.settings.config import PostgresConfig, StoreConfig
@@ -44,6 +46,7 @@ from warren.storage.operations import (
     Label,
     Lease,
     Release,
+    StoreAnswer,
 )
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres import copying as database_copying
@@ -57,6 +60,7 @@ from warren.storage.queries import (
     LedgerSums,
     LostEvents,
     ModelContext,
+    NextWake,
     OpenTurns,
     PeerNamed,
     SessionList,
@@ -66,8 +70,10 @@ from warren.storage.queries import (
     StoredEvents,
     StoredHistory,
     StoredMessages,
+    StoredWait,
     WaitingInputs,
     WaitingSessions,
+    WaitList,
 )
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite import copying as file_copying
@@ -121,11 +127,18 @@ async def fill(store: Store) -> None:
     await done(store, EndInputs("a", InputOutcome((keyed.numbered.number,), b'{"result":1}')))
     await done(store, EndInputs("begun", InputOutcome((first.numbered.number,), b'{"result":2}')))
     calls = (kept(0, result="nul \0 in it"), KeptCall("\x01 call", 1, "waiting"), kept(2))
-    await every(store, step("turn", calls=calls, text="so \0 far", key="k"))
+    begun = step("turn", calls=calls, text="so \0 far", key="k", wakes=WAKES)
+    await every(store, attrs.evolve(begun, waits=WAITS))
     dropped = await done(store, put("dropped", session_id="a"))
     await done(store, EndInputs("a", InputOutcome((dropped.numbered.number,), b"{}")))
 
 
+WAKES: Final = datetime(2126, 1, 1, tzinfo=UTC)
+WAITS: Final = (
+    wait(0, args={"nul": "\0"}),
+    wait(1, "client", wait_id="\x01 call", state="answered", result=ToolResult("\x01 call", "nul \0 in it")),
+    wait(2, "outside", state="settled"),
+)
 IDS = ("big", "peer", "a", "archived", "gone", "begun", "fork", "turn", "none", *("id" + text for text in TEXTS))
 
 
@@ -165,6 +178,9 @@ async def facts(store: Store) -> list[Any]:
         *[await store.read(LedgerSums(ANY_TENANT, by)) for by in GROUPS],
         await store.read(WaitingSessions()),
         await store.read(OpenTurns(ANY_TENANT)),
+        await store.read(NextWake()),
+        await store.read(WaitList("default", WAIT_REASONS)),
+        *[await store.read(StoredWait("turn", "default", each.wait_id, WAIT_REASONS)) for each in WAITS],
     ]
 
 
@@ -200,7 +216,11 @@ async def goes_on(store: Store) -> None:
         ("\x01 call", "waiting"),
         ("call-2", "begun"),
     ]
-    assert going.record.turn == step("turn", text="so \0 far", key="k").record.turn
+    assert going.record.turn == step("turn", text="so \0 far", key="k", wakes=WAKES).record.turn
+    assert going.waits == WAITS[:2]
+    await done(store, StoreAnswer("turn", wait(0, "question"), going.lease))
+    newest = await store.read(StoredWait("turn", "default", "call-0", ["approval", "question"]))
+    assert newest == wait(0, "question")
     assert going.calls[0].result == ToolResult("call-0", "nul \0 in it")
     known = await done(store, put("keyed", key="one", session_id="a"))
     assert (known.fresh, known.outcome) == (False, b'{"result":1}')
