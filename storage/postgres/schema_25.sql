@@ -33,10 +33,14 @@ BEGIN
 END
 $$;
 
--- A release that does not know the column goes on with a turn that waits: it waits no more. Whoever knows the column
+-- A release that does not know the column goes on with a turn that waits, or ends it: it waits no more. Whoever knows the column
 -- and writes the same time anew with another state has the turn looked at once more, which does no harm.
 CREATE FUNCTION warren.forget_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF NEW.turn IS NULL THEN
+        UPDATE warren.waits SET state = 'settled'
+            WHERE session = NEW.key AND state <> 'settled' AND reason <> 'background';
+    END IF;
     NEW.wakes := NULL;
     RETURN NEW;
 END

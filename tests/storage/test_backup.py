@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from tests.storage.processes import Process
-from tests.storage.samples import NOW, kept, opened, step, turn, updated, written
+from tests.storage.samples import NOW, kept, opened, step, turn, updated, wait, written
 from tests.support.memories import memory_in, remembered
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.base.ids import new_session_id
@@ -101,8 +101,8 @@ async def test_a_backup_is_the_store_at_that_moment(tmp_path: Path) -> None:
 
 
 async def test_an_open_turn_of_a_backup_can_go_on(tmp_path: Path) -> None:
-    """With its calls as they were at that moment, though its process lives on beside the backup."""
-    first = step("a", calls=(kept(0, result="it rains"), kept(1)))
+    """With its calls and what they wait for at that moment, though its process lives on beside the backup."""
+    first = attrs.evolve(step("a", calls=(kept(0, result="it rains"), kept(1))), waits=(wait(1, "question"),))
     async with opened(tmp_path) as store:
         await written(store, first)
         back_up(StoreConfig(tmp_path / "store"), tmp_path / "backup.sqlite3")
@@ -113,6 +113,7 @@ async def test_an_open_turn_of_a_backup_can_go_on(tmp_path: Path) -> None:
         assert await store.read(WaitingSessions()) == ["a"]
         (claimed,) = await written(store, Claim("a"))
         assert (claimed.record.turn, claimed.calls) == (first.record.turn, first.calls)
+        assert claimed.waits == first.waits
         assert claimed.record.last_seq > SEQ_STRIDE
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import pytest
 from tests.storage.files import BYTES, blob, with_file
 from tests.storage.memory.samples import opened as opened_memory
 from tests.storage.processes import Process
-from tests.storage.samples import NOW, entry, kept, moved, opened, step, turn, updated, written
+from tests.storage.samples import NOW, entry, kept, moved, opened, step, turn, updated, wait, written
 from tests.support.memories import memory_in
 from warren.base.errors import StoreError
 from warren.conversation.memory import MemoryEntry
@@ -24,7 +25,7 @@ from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.operations import Archive, Attach, Claim, Claimed, Delete, Lease, Release
-from warren.storage.queries import AttachmentBytes, SessionList, SessionStart, WaitingSessions
+from warren.storage.queries import AttachmentBytes, NextWake, SessionList, SessionStart, WaitingSessions
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME, VERSION
 
@@ -162,6 +163,49 @@ async def test_open_turns_that_cannot_go_on_are_found_and_end(tmp_path: Path, wh
         assert await store.read(WaitingSessions()) == ([] if of_both else ["e"])
         (claimed,) = await written(store, Claim("d"))
         assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
+
+
+WAITS: Final = {
+    "waits: of its turn": ("UPDATE waits SET reason = 'lost' WHERE wait_id = 'call-0'", "set 1 rows aside", ["call-2"]),
+    "waits: in the background": ("UPDATE waits SET body = '[' WHERE wait_id = 'call-2'", "set 1", ["call-0"]),
+    "waits: settled": ("UPDATE waits SET since = -1e18 WHERE wait_id = 'call-1'", "set 1", ["call-0", "call-2"]),
+    "waits: without a turn": ("UPDATE sessions SET turn = NULL, wakes = NULL", "settled 1 waits", ["call-2"]),
+    "waits: listed elsewhere": ("UPDATE waits SET tenant = 'x'", "listed 3 waits", ["call-0", "call-2"]),
+    "waits: of an archived session": (
+        "UPDATE sessions SET state = 1, turn = NULL, wakes = NULL",
+        "settled 2 waits",
+        [],
+    ),
+    "orphans": ("UPDATE waits SET session = 9 WHERE wait_id = 'call-1'", "removed 1 rows", ["call-0", "call-2"]),
+    "record: wakes": ("UPDATE sessions SET wakes = -1000000000000000000", "set 1 rows", ["call-0", "call-2"]),
+}
+"""What can be wrong with waits: its check, the statement that makes it so, the repair, and what waits after that."""
+
+
+@pytest.mark.parametrize("what", WAITS)
+async def test_waits_that_are_not_as_they_should_be_are_found_and_mended(tmp_path: Path, what: str) -> None:
+    """A damaged one is set aside, and its turn is over; others are settled, or listed for their own tenant."""
+    statement, sentence, left = WAITS[what]
+    waits = (wait(0), wait(1, "client", state="settled"), wait(2, "background"))
+    wakes = datetime(2126, 1, 1, tzinfo=UTC)
+    async with opened(tmp_path) as store:
+        await written(store, attrs.evolve(step("d", wakes=wakes), waits=waits), Release("d", Lease(1)))
+    config = StoreConfig(tmp_path / "store")
+    report = examine(config, full=True)
+    assert (found(report), report.store.waits) == ([], 2)
+    damage(config, statement)
+    (problem,) = (each for each in found(examine(config)) if each.check != "calls")
+    assert (problem.check, problem.fixable) == (what.partition(":")[0], True)
+    assert problem.sessions == (() if what == "orphans" else ("d",))
+    assert any(line.startswith(sentence) for line in fix(config, examine(config)))
+    assert found(examine(config, full=True)) == []
+    async with opened(tmp_path) as store:
+        (claimed,) = await written(store, Claim("d"))
+        assert [each.wait_id for each in claimed.waits] == left
+        over = what in ("waits: of its turn", "waits: without a turn", "waits: of an archived session")
+        assert (claimed.record.turn is None) == over
+        asleep = not over and what != "record: wakes"
+        assert await store.read(NextWake()) == (wakes if asleep else None)
 
 
 async def test_an_open_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:

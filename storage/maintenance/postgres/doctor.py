@@ -252,6 +252,7 @@ _READABLE: Final = (
     _Bodies("sessions", "details", "key", _any),
     _Bodies("messages", "body", "position", codec.decode_message),
     _Bodies("events", "body", "seq", _any),
+    _Bodies("waits", "body", "key", _any),
 )
 
 

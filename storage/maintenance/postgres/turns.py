@@ -1,15 +1,15 @@
 """Checks of the open turns of a store in a database, and their repairs."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from warren.base.values import frozen
 from warren.reports.reports import Finding
 from warren.storage.maintenance.checks import OVER, SETTLED, TENANT_OF_WAITS, UNREADABLE_TURN
-from warren.storage.postgres.driver import Connection, array, unescaped
+from warren.storage.postgres.driver import Connection, Row, array, unescaped
 from warren.storage.postgres.lease import rival
-from warren.storage.rows import CALL, call_in, turn_in
+from warren.storage.rows import CALL, WAIT, call_in, turn_in, wait_in
 
 PAGE: Final = 500
 _TURNS: Final = f"""
@@ -17,6 +17,10 @@ _TURNS: Final = f"""
     WHERE turn IS NOT NULL AND key > $1::int8 ORDER BY key LIMIT {PAGE}
 """
 _CALLS: Final = f"SELECT session, {CALL} FROM warren.calls WHERE session = ANY ($1::int8[])"
+_WAITS: Final = f"""
+    SELECT session, {WAIT} FROM warren.waits
+    WHERE session = ANY ($1::int8[]) AND state <> 'settled' AND reason <> 'background'
+"""
 # The turn of the text that was examined, unless a process that lives has the session.
 _FORGET: Final = f"""
     WITH forgotten AS (
@@ -50,16 +54,24 @@ async def _unreadable(db: Connection) -> AsyncIterator[_Unreadable]:
     after = -1
     while rows := await db.fetch(_TURNS, after):
         after = rows[-1][0]
-        calls: dict[int, list[tuple[object, ...]]] = {}
-        for session, *call in await db.fetch(_CALLS, array([key for key, *_ in rows])):
-            calls.setdefault(session, []).append(tuple(call))
+        keys = array([key for key, *_ in rows])
+        calls, waits = _by_session(await db.fetch(_CALLS, keys)), _by_session(await db.fetch(_WAITS, keys))
         for key, session_id, count, turn in rows:
             try:
                 turn_in(turn, count)
                 for each in calls.get(key, ()):
                     call_in(each)
+                for each in waits.get(key, ()):
+                    wait_in(each)
             except ValueError:
                 yield _Unreadable(key, unescaped(session_id), turn)
+
+
+def _by_session(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for session, *row in rows:
+        found.setdefault(session, []).append(tuple(row))
+    return found
 
 
 async def fix_turns(db: Connection) -> AsyncIterator[str]:

@@ -11,7 +11,7 @@ from psycopg.errors import LockNotAvailable
 from tests.storage.conformance import homes
 from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import BYTES, blob, with_file
-from tests.storage.samples import NOW, step, turn
+from tests.storage.samples import NOW, step, turn, wait
 from tests.support.postgres import available
 from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
 from warren.calls.sessions import ForkRequest
@@ -117,16 +117,20 @@ async def test_a_process_that_was_taken_for_dead_names_no_file_that_is_gone(home
 async def test_files_of_an_open_turn_stay(home: Home, tmp_path: Path) -> None:
     """Those of its messages, and those of results that are in no message yet, though its process is dead."""
     result = ToolResult("call-0", "a picture", attachments=(blob(b"result").attachment,))
+    answer = ToolResult("call-1", "a picture", attachments=(blob(b"answer").attachment,))
+    answered = wait(1, "outside", state="answered", result=answer)
     async with home(tmp_path) as store:
         if isinstance(store, EphemeralStore):
             return  # nothing outlives its process
         first = attrs.evolve(with_file(step("a"), blob(b"said")), calls=(KeptCall("call-0", 0, "done", result),))
-        await store.write([first, Attach("a", (blob(), blob(b"said"), blob(b"result")))])
+        first = attrs.evolve(first, waits=(answered,))
+        await store.write([first, Attach("a", (blob(), blob(b"said"), blob(b"result"), blob(b"answer")))])
         forget(store)
         await done(store, Sweep())
         assert await bytes_of(store, "a", blob()) is None
         assert await bytes_of(store, "a", blob(b"said")) == b"said"
         assert await bytes_of(store, "a", blob(b"result")) == b"result"
+        assert await bytes_of(store, "a", blob(b"answer")) == b"answer"
         assert (await done(store, Claim("a"))).calls == first.calls
 
 

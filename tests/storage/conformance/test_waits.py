@@ -19,6 +19,7 @@ from warren.conversation.messages import ToolResult
 from warren.conversation.records import SessionRecord
 from warren.conversation.waits import WAIT_REASONS, Wait, WaitReason
 from warren.reports.audit import AuditEntry
+from warren.storage.ephemeral import EphemeralStore
 from warren.storage.operations import (
     Archive,
     Claim,
@@ -36,6 +37,7 @@ from warren.storage.queries import (
     NextWake,
     OpenWaits,
     SessionRow,
+    StoredBytes,
     StoredWait,
     WaitingSessions,
     WaitList,
@@ -230,6 +232,23 @@ async def test_waits_that_nobody_has_answered_are_listed(home: Home, tmp_path: P
             "b": [wait(1, "question"), wait(2, "background")],
             "other": [wait(0)],
         }
+
+
+async def test_waits_count_for_the_bytes_of_a_tenant(home: Home, tmp_path: Path) -> None:
+    """They stay with their session once they are settled, and go with it."""
+    async with home(tmp_path) as store:
+        if isinstance(store, EphemeralStore):
+            return  # it counts messages and files alone
+        big = wait(0, "client", state="answered", result=ToolResult("call-0", "word " * 1000))
+        first = waiting("a")
+        await done(store, first)
+        before = await store.read(StoredBytes("default"))
+        await done(store, after(first, first.record, waits=(big,)))
+        await done(store, after(first, turn("a").record, settles=True))
+        assert await store.read(StoredBytes("default")) - before > 5000
+        assert await store.read(StoredBytes("other")) == 0
+        await done(store, Delete("a"))
+        assert await store.read(StoredBytes("default")) == 0
 
 
 @pytest.mark.parametrize("end", [Archive, Delete])

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from functools import partial
 
+import attrs
 import psycopg
 import pytest
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.files import blob, with_file
-from tests.storage.samples import NOW, entry, kept, moved, step, turn, updated
+from tests.storage.samples import NOW, entry, kept, moved, step, turn, updated, wait
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.waiting import until
 from warren.base.errors import StoreError
@@ -138,6 +139,35 @@ async def test_open_turns_that_cannot_go_on_are_found_and_end(what: str) -> None
             (claimed,) = await store.write([Claim("a")])
             assert isinstance(claimed, Claimed)
             assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
+
+
+WAITS = {
+    "turns: a wait": ("UPDATE warren.waits SET reason = 'lost' WHERE wait_id = 'call-0'", "ended 1 open turns"),
+    "waits": ("UPDATE warren.sessions SET turn = NULL, wakes = NULL", "settled 1 waits"),
+    "waits: listed elsewhere": ("UPDATE warren.waits SET tenant = 'x'", "listed 2 waits"),
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+async def test_waits_that_are_not_as_they_should_be_are_found_and_mended(what: str) -> None:
+    """One that cannot be read ends its turn; others are settled, or listed for their own tenant."""
+    statement, sentence = WAITS[what]
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, attrs.evolve(step("a"), waits=(wait(0), wait(1, "background"))), RELEASED[0])
+        assert await examined(url, full=True) == []
+        assert (await examine(PostgresConfig(url))).store.waits == 2
+        server().run(name_in(url), statement)
+        (finding,) = await examined(url)
+        assert (finding.check, finding.sessions, finding.fixable) == (what.partition(":")[0], ("a",), True)
+        (done,) = await fix(PostgresConfig(url))
+        assert done.startswith(sentence)
+        assert await examined(url, full=True) == []
+        async with postgres_opened(url) as store:
+            (claimed,) = await store.write([Claim("a")])
+            left = ["call-0", "call-1"] if "elsewhere" in what else ["call-1"]
+            assert [each.wait_id for each in claimed.waits] == left
+            assert (claimed.record.turn is None) == ("elsewhere" not in what)
 
 
 async def test_bodies_that_cannot_be_read_are_found_by_a_full_examination() -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 
@@ -14,7 +15,7 @@ from psycopg import errors
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.memory.samples import SubjectEmbedder, entries, opened
-from tests.storage.samples import kept, step, turn
+from tests.storage.samples import kept, step, turn, wait
 from tests.support.postgres import (
     Server,
     database,
@@ -31,7 +32,7 @@ from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.lease import OLDER
 from warren.storage.postgres.schema import SCHEMA, State, contract, expand, state_of
-from warren.storage.queries import ANY_TENANT, SessionRow, WaitingSessions
+from warren.storage.queries import ANY_TENANT, OpenWaits, SessionRow, WaitingSessions
 
 
 async def test_an_empty_database_gets_its_tables() -> None:
@@ -84,6 +85,30 @@ async def test_a_turn_that_an_older_release_has_ended_is_open_no_more() -> None:
             server().run(name_in(url), ends)
             assert await store.read(WaitingSessions()) == ["b"]
             assert server().run(name_in(url), "SELECT session FROM warren.calls") == [(2,)]
+
+
+async def test_a_turn_with_which_an_older_release_goes_on_sleeps_no_more() -> None:
+    """That release knows the state of the turn and not its time; what calls wait for is over with the turn."""
+    goes_on = "UPDATE warren.sessions SET turn = turn || ' ', message_count = message_count + 1 WHERE session_id = 'a'"
+    ends = "UPDATE warren.sessions SET turn = NULL, turns = turns + 1 WHERE session_id = 'b'"
+    unaware = "UPDATE warren.sessions SET turns = turns + 1 WHERE session_id = 'c'"
+    wakes = datetime(2126, 1, 1, tzinfo=UTC)
+    with database() as url:
+        async with postgres_opened(url) as store:
+            asleep = [step(each, wakes=wakes) for each in "abc"]
+            await every(store, *(attrs.evolve(each, waits=(wait(0), wait(1, "background"))) for each in asleep))
+            server().run(name_in(url), "UPDATE warren.waits SET state = 'settled' WHERE reason = 'background'")
+            assert await store.read(WaitingSessions()) == []
+            server().run(name_in(url), goes_on)
+            assert await store.read(WaitingSessions()) == ["a"]
+            for statement in (ends, unaware):
+                server().run(name_in(url), statement)
+            assert server().run(name_in(url), "SELECT session_id, wakes FROM warren.sessions ORDER BY 1") == [
+                ("a", None),
+                ("b", None),
+                ("c", None),
+            ]
+            assert set(await store.read(OpenWaits("abc"))) == {"a"}
 
 
 async def test_the_tables_are_not_contracted_while_an_older_release_lives() -> None:
