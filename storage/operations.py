@@ -126,8 +126,9 @@ class Commit(Operation[None]):
         """The bytes that it adds to the store, about. Trap: this encodes the events."""
         bodies = [each.body for each in self.messages] + [row_of(each).body for each in self.events]
         text = self.record.last_assistant_text or ""
-        results = sum(len(each.result.content) for each in (*self.calls, *self.waits) if each.result is not None)
-        return sum(map(len, bodies)) + len(self.inputs.outcome) + len(text) + results
+        results = [*(each.result for each in self.calls), *(each.result for each in self.waits)]
+        kept = sum(len(each.content) for each in results if each is not None)
+        return sum(map(len, bodies)) + len(self.inputs.outcome) + len(text) + kept
 
 
 @frozen

@@ -165,6 +165,7 @@ async def test_waits_that_are_not_as_they_should_be_are_found_and_mended(what: s
         assert await examined(url, full=True) == []
         async with postgres_opened(url) as store:
             (claimed,) = await store.write([Claim("a")])
+            assert isinstance(claimed, Claimed)
             left = ["call-0", "call-1"] if "elsewhere" in what else ["call-1"]
             assert [each.wait_id for each in claimed.waits] == left
             assert (claimed.record.turn is None) == ("elsewhere" not in what)
