@@ -31,8 +31,21 @@ LOST: Final = "not known: the process ended"
 
 
 FORKING: Final = Forking(
-    "tests.promises.turn_victim", ("tests.promises.crashing_gateway", "tests.promises.turn_servers", "mcp.client")
+    "tests.promises.turn_victim",
+    (
+        "tests.promises.crashing_gateway",
+        "tests.promises.turn_servers",
+        "warren.actors.tools.mcp.connection",
+        "warren.actors.tools.mcp.pool",
+        "warren.actors.tools.session_tools",
+        "warren.storage.sqlite",
+        "warren.transport.cluster.placed",
+        "warren.transport.embed",
+        "warren.transport.providers.remote",
+        "mcp.client",
+    ),
 )
+ROOT: Final = Path(__file__).parents[2]
 
 
 @attrs.define(eq=False)
@@ -129,7 +142,7 @@ class World:
         place = self.database or str(self.folder / "store")
         settings = {"place": place, "lease": self.lease, "node": node}
         settings |= {"model": self.servers.model, "tools": self.servers.tools}
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         process = FORKING.popen([json.dumps(settings)], self.folder, env, stderr=STDERR)
         assert process.stdin is not None
         assert process.stdout is not None
