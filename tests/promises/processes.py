@@ -1,7 +1,5 @@
 """Two processes on one store."""
 
-import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,6 +9,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from tests.support.telling import Telling, running
 from warren.base.errors import StoreError
 from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
@@ -69,20 +68,8 @@ class Other:
     """A process of its own that has one session and takes prompts for it."""
 
     process: trio.Process
-    session_id: str = ""
-    _read: bytes = b""
-
-    async def next(self) -> dict[str, Any]:
-        """Return what it tells next."""
-        assert self.process.stdout is not None
-        while b"\n" not in self._read:
-            chunk = await self.process.stdout.receive_some()
-            assert chunk, "it ended"
-            self._read += chunk
-        line, _, self._read = self._read.partition(b"\n")
-        told = json.loads(line)
-        assert isinstance(told, dict)
-        return told
+    telling: Telling
+    session_id: str
 
     async def begin_to_wait(self) -> None:
         """Have it begin a turn that does not end."""
@@ -90,27 +77,15 @@ class Other:
 
     async def ask(self, prompt: str) -> dict[str, Any]:
         """Have it run a turn; return the answer or the error."""
-        assert self.process.stdin is not None
-        await self.process.stdin.send_all(prompt.encode() + b"\n")
-        return await self.next()
+        await self.telling.say(prompt)
+        return await self.telling.must()
 
 
 @asynccontextmanager
 async def other(place: Path | str, lease: float = LEASE) -> AsyncIterator[Other]:
     """Run the other program on a store: in a folder, or at the address of a database."""
-    command = [sys.executable, "-c", PROGRAM, str(place), str(lease)]
-    process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        running = Other(process)
-        running.session_id = (await running.next())["session_id"]
-        yield running
-    finally:
-        with trio.CancelScope(shield=True):
-            process.kill()
-            await process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    await stream.aclose()
+    async with running([sys.executable, "-c", PROGRAM, str(place), str(lease)]) as (process, telling):
+        yield Other(process, telling, (await telling.must())["session_id"])
 
 
 @asynccontextmanager

@@ -1,8 +1,6 @@
 """A process that stands still, or that loses its store: what its own subscriber sees, and who goes on."""
 
-import json
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,6 +15,7 @@ from tests.promises.processes import soon
 from tests.support.checks import numbers
 from tests.support.postgres import Server, database, needs_postgres
 from tests.support.postgres_proxy import wire_to
+from tests.support.telling import Telling, running
 from warren.base.errors import LeasedError
 from warren.calls.facade import RuntimeService
 from warren.conversation.events import Envelope, RunCompleted, TextDelta
@@ -44,14 +43,9 @@ class Holder:
     """A process that runs a turn step by step, and what it has told so far."""
 
     process: trio.Process
+    telling: Telling
     told: list[dict[str, Any]] = attrs.field(factory=list)
     session_id: str = ""
-    _read: bytes = b""
-
-    async def do(self, *steps: str) -> None:
-        """Give it steps; a process that is stopped finds them when it goes on."""
-        assert self.process.stdin is not None
-        await self.process.stdin.send_all("".join(f"{step}\n" for step in steps).encode())
 
     async def until(self, **what: object) -> dict[str, Any]:
         """Read what it tells, up to a line with these members."""
@@ -76,15 +70,8 @@ class Holder:
                 await self._next()
 
     async def _next(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        while b"\n" not in self._read:
-            chunk = await self.process.stdout.receive_some()
-            assert chunk, "it ended"
-            self._read += chunk
-        line, _, self._read = self._read.partition(b"\n")
-        told: dict[str, Any] = json.loads(line)
-        self.told.append(told)
-        return told
+        self.told.append(await self.telling.must())
+        return self.told[-1]
 
     @property
     def texts(self) -> list[str]:
@@ -100,22 +87,16 @@ class Holder:
 @asynccontextmanager
 async def holder(place: Place, lease: float) -> AsyncIterator[Holder]:
     """Run the program on a store, in the middle of a turn that has said one word."""
-    command = [sys.executable, "-m", "tests.promises.stepped", str(place), str(lease)]
-    process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
-    try:
-        running = Holder(process)
-        while not running.session_id:
-            running.session_id = (await running._next()).get("session_id", "")  # noqa: SLF001 - its own module's
-        await running.do("turn", "say one")
-        await running.until(text="one")
-        yield running
-    finally:
-        with trio.CancelScope(shield=True):
-            process.kill()
-            await process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    await stream.aclose()
+    async with running([sys.executable, "-m", "tests.promises.stepped", str(place), str(lease)], ROOT) as (
+        process,
+        telling,
+    ):
+        found = Holder(process, telling)
+        while not found.session_id:
+            found.session_id = (await found._next()).get("session_id", "")  # noqa: SLF001 - its own module's
+        await telling.say("turn", "say one")
+        await found.until(text="one")
+        yield found
 
 
 @asynccontextmanager
@@ -153,7 +134,7 @@ async def test_a_process_that_was_stopped_shows_and_starts_nothing(place: Place)
         assert [each.event.result for each in stored if isinstance(each.event, RunCompleted)] == ["go"]
         assert min(numbers(stored)) > STRIDE
         shown = len(zombie.told)
-        await zombie.do("say two", "tool late")
+        await zombie.telling.say("say two", "tool late")
         zombie.process.send_signal(signal.SIGCONT)
         await zombie.until(failed="lease_lost")
         after = [each for each in zombie.told[shown:] if each.get("seq", STRIDE) < STRIDE]
@@ -171,7 +152,7 @@ async def test_a_short_stop_moves_nothing(place: Place) -> None:
         with pytest.raises(LeasedError):
             await service.start_turn(owner.session_id, "mine")  # it waits for an answer to its request
         owner.process.send_signal(signal.SIGCONT)
-        await owner.do("say two", "tool now", "say three", "end")
+        await owner.telling.say("say two", "tool now", "say three", "end")
         assert await owner.ending() == {"acknowledged": "three"}
         assert owner.ran == ["now"]
         stored = await log(service, owner.session_id)
@@ -188,12 +169,12 @@ async def test_a_partition_that_heals_in_time_costs_a_pause() -> None:
         async with wire_to(url) as wire, holder(wire.url, lease) as owner, another(url, lease) as service:
             wire.hold()
             await owner.silence(lease / 3)
-            await owner.do("say two", "tool later")
+            await owner.telling.say("say two", "tool later")
             await owner.silence(0.5)
             assert (owner.texts, owner.ran) == (["one"], [])
             wire.go_on()
             await owner.until(ran="later")
-            await owner.do("say three", "end")
+            await owner.telling.say("say three", "end")
             assert "acknowledged" in await owner.ending()
             stored = await log(service, owner.session_id)
             assert numbers(stored) == list(range(1, stored[-1].seq + 1))
@@ -209,7 +190,7 @@ async def test_a_partition_that_heals_after_the_takeover_gives_nothing_back() ->
             wire.hold()
             stored = await log(service, zombie.session_id)
             assert min(numbers(stored)) > STRIDE
-            await zombie.do("say two", "tool late")
+            await zombie.telling.say("say two", "tool late")
             wire.go_on()
             await zombie.until(failed="lease_lost")
             assert ("two" in zombie.texts, zombie.ran) == (False, [])
@@ -226,12 +207,12 @@ async def test_nobody_takes_a_session_because_the_server_was_away() -> None:
         async with holder(url, lease) as owner, another(url, lease) as service:
             server.kill()
             await owner.silence(lease + 0.5)
-            await owner.do("say two", "tool later")
+            await owner.telling.say("say two", "tool later")
             await owner.silence(0.5)
             assert (owner.texts, owner.ran) == (["one"], [])
             await trio.to_thread.run_sync(server.start)
             await owner.until(ran="later")
-            await owner.do("say three", "end")
+            await owner.telling.say("say three", "end")
             assert await owner.ending() == {"acknowledged": "three"}
             stored = await soon(lambda: log(service, owner.session_id))
             assert numbers(stored) == list(range(1, stored[-1].seq + 1))

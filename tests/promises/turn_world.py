@@ -18,6 +18,7 @@ from tests.promises.crash_world import Rows, in_database, in_file
 from tests.promises.turn_servers import CALLS, RESTART, STEPS, Asked, Ran, Servers
 from tests.support.checks import assert_valid_transcript
 from tests.support.forked import STDERR, Forked, Forking
+from tests.support.telling import Telling
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, Message, ToolResultsMessage
 from warren.storage.sqlite.file import FILE_NAME
@@ -53,26 +54,12 @@ class Victim:
     """A process of the program."""
 
     process: Forked
-    _stdin: trio.lowlevel.FdStream
-    _stdout: trio.lowlevel.FdStream
-    ready: float = 0.0
-    _read: bytes = b""
+    telling: Telling
+    ready: float
 
     async def tell(self, **what: Any) -> None:
         """Give it a command."""
-        await self._stdin.send_all(json.dumps(what).encode() + b"\n")
-
-    async def next(self) -> dict[str, Any] | None:
-        """Return what it tells next; None if it has ended."""
-        while b"\n" not in self._read:
-            chunk = await self._stdout.receive_some()
-            if not chunk:
-                return None
-            self._read += chunk
-        line, _, self._read = self._read.partition(b"\n")
-        told = json.loads(line)
-        assert isinstance(told, dict)
-        return told
+        await self.telling.say(json.dumps(what))
 
     async def answer(self, session_id: str, key: str) -> Any:
         """Ask for the answer of a turn, twice at once; both askers get the same."""
@@ -80,8 +67,7 @@ class Victim:
             await self.tell(session_id=session_id, key=key)
         told: list[Any] = []
         while len(told) < 2:
-            each = await self.next()
-            assert each is not None, "it ended"
+            each = await self.telling.must()
             if "error" in each:  # the lease of a process that has just died
                 assert each["error"]["details"]["cause"] == "leased", each
                 await trio.sleep(0.1)
@@ -150,11 +136,8 @@ class World:
             stdin, stdout = (trio.lowlevel.FdStream(os.dup(each.fileno())) for each in (process.stdin, process.stdout))
         try:
             async with stdin, stdout:
-                victim = Victim(process, stdin, stdout)
-                told = await victim.next()
-                assert told is not None, "it ended"
-                victim.ready = told["ready"]
-                yield victim
+                telling = Telling(stdin, stdout)
+                yield Victim(process, telling, (await telling.must())["ready"])
         finally:
             process.kill()
             with trio.CancelScope(shield=True):
@@ -170,20 +153,18 @@ class World:
     async def count(self, victim: Victim) -> dict[str, int]:
         """Run a turn that nothing ends, and return how often it passes each point."""
         await victim.tell(key="counted")
-        while "answer" not in (told := await victim.next() or {"answer": None}):
+        while "answer" not in (told := await victim.telling.must()):
             pass
         assert told["answer"][0] == "done counted"
         await victim.tell(count=True)
-        counted = await victim.next()
-        assert counted is not None
-        return dict(counted["passed"])
+        return dict((await victim.telling.must())["passed"])
 
     async def end(self, victim: Victim, point: str, at: int, by: str, *, alone: bool) -> Ended:
         """Begin a turn in a process that ends at a point."""
         self.turns += 1
         ended = Ended(f"key-{self.turns}", len(self.servers.log))
         await victim.tell(key=ended.key, point=point, at=at, by=by)
-        while (told := await victim.next()) is not None:
+        while (told := await victim.telling.next()) is not None:
             ended.session_id = told.get("session_id", ended.session_id)
             assert "error" not in told or told["error"]["details"]["cause"] == "shutting_down", told
             if "answer" in told:  # perhaps it did not come to the point
