@@ -55,5 +55,5 @@ async def test_a_play_that_hangs_names_its_tasks(tmp_path: Path) -> None:
         node.hang()
         await node.service.create_session(None)
 
-    with pytest.raises(AssertionError, match="_reach_disk"):
+    with pytest.raises(AssertionError, match="_live_on"):
         await play(0, tmp_path, hang)

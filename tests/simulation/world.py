@@ -319,7 +319,8 @@ class Node:
 
     async def _run(self, function: Callable[[], R], /) -> R:
         """Do what the disk has to do, unless it is dead."""
-        await self._reach_disk(self.world.latency())
+        await trio.sleep(self.world.latency())
+        await self._live_on()
         operations = self.writes.pop(trio.lowlevel.current_task(), ())
         before = self.world.log.read_bytes() if operations and self.power_fails else None
         result = function()
@@ -329,15 +330,16 @@ class Node:
         elif operations:
             assert isinstance(result, list)
             self.world.record.wrote(self.name, operations, result)
-        if latency := self.world.latency():
-            await self._reach_disk(latency)  # done, and not known here yet
+        if latency := self.world.latency():  # done, and not known here yet
+            await trio.sleep(latency)
+        await self._live_on()
         return result
 
     async def _examine(self, store: StoreConfig, _memory: object) -> Report[FileFacts]:
         return await self._run(partial(examine, store))
 
-    async def _reach_disk(self, latency: float) -> None:
-        await trio.sleep(latency)
+    async def _live_on(self) -> None:
+        """Wait for the end of a hang. Raises KilledError if there is no process any more."""
         while self.hung is not None and not self.dead:
             await self.hung.wait()
         if self.dead:
