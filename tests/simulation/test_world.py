@@ -22,4 +22,4 @@ async def test_a_dead_process_hears_of_nothing(tmp_path: Path) -> None:
         for _ in range(50):
             node.dead = False
             with pytest.raises(KilledError):
-                await node._run(die)
+                await node.reach_disk(die)

@@ -287,7 +287,7 @@ class Node:
         )
 
         async def open_store() -> Any:
-            return UnsteadyStore(await SqliteStore.open(store, holder=self._holder, runner=self._run), self)
+            return UnsteadyStore(await SqliteStore.open(store, holder=self._holder, runner=self.reach_disk), self)
 
         async with (
             open_providers({}, extra={"test": Model(self)}) as providers,
@@ -317,7 +317,7 @@ class Node:
             self._serve_no_more()
             connections.cancel_scope.cancel()
 
-    async def _run(self, function: Callable[[], R], /) -> R:
+    async def reach_disk(self, function: Callable[[], R], /) -> R:
         """Do what the disk has to do, unless it is dead."""
         await trio.sleep(self.world.latency())
         await self._live_on()
@@ -336,7 +336,7 @@ class Node:
         return result
 
     async def _examine(self, store: StoreConfig, _memory: object) -> Report[FileFacts]:
-        return await self._run(partial(examine, store))
+        return await self.reach_disk(partial(examine, store))
 
     async def _live_on(self) -> None:
         """Wait for the end of a hang. Raises KilledError if there is no process any more."""
