@@ -169,13 +169,9 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     )
 
 
-_TURN: Final = tuple((each.name, each.default) for each in attrs.fields(OpenTurn) if each.name != "wakes")
-
-
 def _turn_text(turn: OpenTurn) -> str:
-    # As in `record_to_row`: it is written for each step of the turn.
-    every = ((name, getattr(turn, name), default) for name, default in _TURN)
-    return codec.encode_whole({name: value for name, value, default in every if value is not default}).decode()
+    # Whole, with its defaults: to leave them out takes longer than to write them, at each step of the turn.
+    return codec.encode_whole(turn if turn.wakes is None else turn.changed(wakes=None)).decode()
 
 
 def turn_in(value: Any, message_count: int) -> OpenTurn | None:

@@ -885,16 +885,7 @@ class SessionActor:
         kept_seq = self._before_answer(turn, seq) if parked and turn.asks_model else seq
         steps, inputs = turn.steps, conversation.inbox.taken
         state = None if steps is None else turn.state(kept_seq, inputs, parked=parked, wakes=wakes)
-        unsettled = turn.unsettled
-        return turn.so_far().within(
-            turn.record,
-            conversation.known,
-            at=at,
-            last_seq=seq,
-            context=conversation.context,
-            unsettled=unsettled,
-            turn=state,
-        )
+        return turn.within(conversation.known, at, seq, state)
 
     def _before_answer(self, turn: Turn, seq: int) -> int:
         """Return the number of the newest event before the step whose answer is under way."""

@@ -1,6 +1,5 @@
 """The outcome of a turn, and its consequences: the record, the terminal event, the reply. No I/O."""
 
-from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -19,7 +18,6 @@ from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Spent
 from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.conversation.messages import StopReason
-from warren.conversation.open_turn import OpenTurn
 from warren.conversation.records import SessionRecord, Span, with_parts
 from warren.conversation.transcript import Transcript
 from warren.conversation.usage import Usage
@@ -135,51 +133,13 @@ class Outcome:
             last_seq=last_seq if terminal is None else terminal.seq,
             last_assistant_text=self.text or base.last_assistant_text,
             last_structured_output=self.structured_output if self.text else base.last_structured_output,
-            title=self._title(now),
+            title=title_after(now, self.prompt),
             turn_open=False,
             turn=None,
             left_out=base.left_out if self.left_out is None else self.left_out,
             parts_left_out=with_parts(base.parts_left_out, context.parts) if context.parts else base.parts_left_out,
             **self._costs(base),
         )
-
-    def within(
-        self,
-        base: SessionRecord,
-        now: SessionRecord,
-        *,
-        at: datetime,
-        last_seq: int,
-        context: Transcript,
-        unsettled: int,
-        turn: OpenTurn | None,
-    ) -> SessionRecord:
-        """Return the record within the turn, with all messages of the turn so far.
-
-        Args:
-            base: the record at the start of the turn.
-            now: the record at present.
-            at: the time of the commit.
-            last_seq: the number of the last event that is stored with it.
-            context: the context.
-            unsettled: the number of newest messages that are not stored with it.
-            turn: the state of the turn; None if it cannot be gone on with.
-        """
-        return now.changed(
-            left_out=now.left_out if self.left_out is None else self.left_out,
-            parts_left_out=with_parts(base.parts_left_out, context.parts) if context.parts else now.parts_left_out,
-            updated_at=at,
-            message_count=context.end - unsettled,
-            last_seq=last_seq,
-            title=self._title(now),
-            turn_open=self.prompt is not None,
-            turn=turn,
-            **self._costs(base),
-        )
-
-    def _title(self, now: SessionRecord) -> str | None:
-        """Return the session's title; the first turn sets it."""
-        return now.title if now.turns or now.title or self.prompt is None else title_of(self.prompt)
 
     def _costs(self, base: SessionRecord) -> dict[str, Any]:
         return {
@@ -194,6 +154,11 @@ class Outcome:
 @value
 class _Open(TurnResult):
     """A result that is not frozen yet: its fields are set directly, for a third of the instructions."""
+
+
+def title_after(now: SessionRecord, prompt: str | None) -> str | None:
+    """Return a session's title after a turn with a prompt; the first turn sets it."""
+    return now.title if now.turns or now.title or prompt is None else title_of(prompt)
 
 
 def title_of(prompt: str) -> str | None:

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-import attrs
-import trio
-
 from warren.base.errors import WarrenError
 from warren.base.values import define
 from warren.conversation.open_turn import KeptCall
-from warren.conversation.waits import Wait, WaitKey
+from warren.conversation.waits import Wait
 
 
 class CommitStep(Protocol):
@@ -43,46 +40,19 @@ class Steps:
     kept: int
     rows: bool = False
     refusal: WarrenError | None = None
-    _one: trio.Lock = attrs.field(factory=trio.Lock)  # each commit follows from the one before
 
-    async def keep(self, *, settles: bool = False) -> None:
-        """Commit the turn as it is. Raises WarrenError if the store refuses.
+    async def keep(self, calls: Sequence[KeptCall] = (), waits: Sequence[Wait] = (), *, settles: bool = False) -> None:
+        """Commit the turn as it is. One commit at a time: each follows from the one before.
 
         Args:
+            calls: the tool calls whose states have changed.
+            waits: the waits that are new, or have changed.
             settles: whether the results of all tool calls are in the messages.
+
+        Raises:
+            WarrenError: if the store refuses; nothing is changed.
         """
-        await self._enter()
-        try:
-            await self._keep((), (), settles=settles and self.rows)
-        finally:
-            self._one.release()
-
-    async def keep_calls(self, changed: dict[str, KeptCall], waits: dict[WaitKey, Wait]) -> None:
-        """Commit the tool calls and the waits that have changed, by their keys, and remove them from the two.
-
-        They stay there if this is cancelled before the commit, and if the store refuses, which raises WarrenError.
-        """
-        await self._enter()
-        try:
-            calls, held = tuple(changed.values()), tuple(waits.values())
-            if calls or held:
-                await self._keep(calls, held, settles=False)
-            for each in calls:
-                if changed.get(each.call_id) is each:  # else it has changed again meanwhile
-                    del changed[each.call_id]
-            for wait in held:
-                if waits.get(wait.key) is wait:
-                    del waits[wait.key]
-        finally:
-            self._one.release()
-
-    async def _enter(self) -> None:
-        try:  # a step mostly finds no other one under way: `acquire` would pass the scheduler for nothing
-            self._one.acquire_nowait()
-        except trio.WouldBlock:
-            await self._one.acquire()
-
-    async def _keep(self, calls: Sequence[KeptCall], waits: Sequence[Wait], *, settles: bool) -> None:
+        settles = settles and self.rows
         try:
             await self.commit(calls, waits, settles=settles)
         except WarrenError as exc:

@@ -145,6 +145,7 @@ class ToolRun:
     _held: dict[str, _Held] = attrs.field(factory=dict)  # the calls that wait without a task, by id
     _allowed: dict[str, Wait] = attrs.field(factory=dict)  # the waits of calls that may run now, by their ids
     _nursery: trio.Nursery | None = None  # while calls run
+    _lock: trio.Lock | None = None
     _news: trio.Event | None = None  # set with each result; None until calls run
     _scope: trio.CancelScope | None = None
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -173,7 +174,7 @@ class ToolRun:
         """
         if steps is not None and (self._starts or self._changed_waits):
             asked = tuple(self._changed_waits.values())
-            await steps.keep_calls(self._changed, self._changed_waits)
+            await self._keep_states(steps)
             for wait in asked:
                 self.asker().ask(wait)
             # A commit is no checkpoint, and a call that is cancelled would run up to its first one.
@@ -205,11 +206,30 @@ class ToolRun:
 
     async def _keep_changed(self, steps: Steps) -> None:
         try:
-            await steps.keep_calls(self._changed, self._changed_waits)
+            async with self._keeping:
+                await self._keep_states(steps)
         except WarrenError:  # `run` raises it, once no call runs any more
             if self._scope is not None:
                 self._scope.cancel()
         await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _keep_states(self, steps: Steps) -> None:
+        """Commit the calls and the waits that have changed; what is not stored stays noted."""
+        calls, waits = tuple(self._changed.values()), tuple(self._changed_waits.values())
+        if calls or waits:
+            await steps.keep(calls, waits)
+        for each in calls:
+            if self._changed.get(each.call_id) is each:  # else it has changed again meanwhile
+                del self._changed[each.call_id]
+        for wait in waits:
+            if self._changed_waits.get(wait.key) is wait:
+                del self._changed_waits[wait.key]
+
+    @property
+    def _keeping(self) -> trio.Lock:
+        """Held by the one of several calls that commits, made for the first of them."""
+        self._lock = self._lock or trio.Lock()
+        return self._lock
 
     def unkept(self) -> tuple[Sequence[KeptCall], Sequence[Wait]]:
         """Return the calls and waits to be stored as the turn leaves memory; a call that has not run begins anew."""

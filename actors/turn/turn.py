@@ -20,7 +20,7 @@ from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
-from warren.actors.turn.outcome import Outcome
+from warren.actors.turn.outcome import Outcome, title_after
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
@@ -72,7 +72,7 @@ from warren.conversation.messages import (
 )
 from warren.conversation.open_turn import KeptCall, OpenTurn, TurnStart
 from warren.conversation.options import CacheTime, OutputWish
-from warren.conversation.records import CompactionEntry, SessionRecord
+from warren.conversation.records import CompactionEntry, SessionRecord, with_parts
 from warren.conversation.transcript import Continued, Transcript
 from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.views import TurnView, waiting_call
@@ -302,6 +302,38 @@ class Turn:
             message.key,
             message.hops if isinstance(message, StartTurn) else 0,
             None if place is None else place.traceparent,
+        )
+
+    def within(self, now: SessionRecord, at: datetime, last_seq: int, state: OpenTurn | None) -> SessionRecord:
+        """Return the session's record within the turn, with all messages so far that are not `unsettled`.
+
+        Args:
+            now: the record at present.
+            at: the time of the commit.
+            last_seq: the number of the last event that is stored with it.
+            state: the state of the turn; None if it cannot be gone on with.
+        """
+        base, context, prompt = self.record, self.context, self.plan.message.prompt
+        spent = self.plan.meter.spent if state is None else state.spent
+        more: dict[str, Any] = {}
+        if self._refusals is not None:
+            more["left_out"] = self._refusals.left_out
+        if context.parts:
+            more["parts_left_out"] = with_parts(base.parts_left_out, context.parts)
+        if self._keeper is not None:
+            more["last_compaction_step"] = self._keeper.last_step
+        return now.changed(
+            updated_at=at,
+            message_count=context.end - self.unsettled,
+            last_seq=last_seq,
+            title=title_after(now, prompt),
+            turn_open=prompt is not None,
+            turn=state,
+            usage=base.usage + self.plan.meter.usage,
+            spent=base.spent + spent,
+            steps=base.steps + spent.steps,
+            last_input_tokens=self.room.last_input_tokens,
+            **more,
         )
 
     def park(self) -> None:
