@@ -2,6 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,32 @@ async def test_a_turn_is_parked_until_a_process_goes_on_with_it(tmp_path: Path) 
             assert service.metrics().total("warren_turns_resumed_total") == 1
             await service.interrupt(session_id)
             assert await turn_in(service, session_id) is None
+
+
+async def test_a_turn_that_waits_is_shown_by_every_process(tmp_path: Path) -> None:
+    """The process that had it, another one, and one that finds it in the store say what it waits for, since when."""
+    opened = partial(open_runtime, FunctionModel(calls_first), store=tmp_path, tools=[shown, rest], config=ASK)
+    async with trio.open_nursery() as nursery, opened() as service, opened() as other:
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, session_id, "go", mode="queue", idempotency_key="k"))
+        await trio.sleep(5)
+        seen = await turn_in(other, session_id)
+        assert seen is not None
+        assert (seen.state, seen.waiting_for) == ("running", ())
+        await trio.sleep(10)
+        own = await turn_in(service, session_id)
+        assert own is not None
+        assert [each.name for each in own.waiting_for] == ["shown"]
+        assert await turn_in(other, session_id) == own
+        assert await listed(service, "waiting") == await listed(other, "waiting") == [session_id]
+        nursery.cancel_scope.cancel()
+    async with opened() as service:
+        await trio.sleep(60)
+        assert await turn_in(service, session_id) == own
+        assert await listed(service, "waiting") == [session_id]
+        await service.approve_tool(session_id, "call-1", "allow")
+        assert (await service.wait_turn(session_id)).text == "done"
+        assert await turn_in(service, session_id) is None
 
 
 async def listed(service: Service, state: TurnState) -> list[str]:
