@@ -192,11 +192,22 @@ def scan(db: apsw.Connection) -> Iterator[BadRow]:
                 yield _bad(db, name, key, session, str(exc))
 
 
+_ADDED: Final[tuple[tuple[int, Mapping[str, str]], ...]] = (
+    (2, {"holder": "NULL", "epoch": "0", "change": "0", "messages_from": "0", "events_after": "0"}),
+    (3, {"peer": "NULL"}),
+    (4, {"title": "NULL"}),
+    (7, {"tenant": "'default'", "owner": "'local'"}),
+    (WITH_TURNS, {"turn": "NULL"}),
+    (WITH_WAITS, {"wakes": "NULL"}),
+)
+"""The columns of sessions that came with a version of the schema, and the values that older rows get."""
+
+
 def sessions_in(db: apsw.Connection) -> str:
     """Return the source of the rows of sessions; a file of an older version, which is only read, lacks columns."""
     version = version_of(db, SESSION_STORE)
-    missing = [name for name, since in (("turn", WITH_TURNS), ("wakes", WITH_WAITS)) if version < since]
-    return f"(SELECT *, {', '.join(f'NULL AS {name}' for name in missing)} FROM sessions)" if missing else "sessions"
+    missing = [f"{value} AS {name}" for since, columns in _ADDED for name, value in columns.items() if version < since]
+    return f"(SELECT *, {', '.join(missing)} FROM sessions)" if missing else "sessions"
 
 
 def readable_session(db: apsw.Connection, key: int) -> str | None:

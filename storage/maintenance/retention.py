@@ -61,7 +61,7 @@ _OLD_EVENTS: Final = f"""
     SELECT key, edge, count(*), sum(octet_length(body)) FROM due
     JOIN events ON session = key AND typeof(seq) = 'integer' AND seq < edge GROUP BY key ORDER BY key
 """
-_OLD_ARCHIVES: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE state = {ARCHIVED} AND updated_at < ?"
+_OLD_ARCHIVES: Final = f"SELECT key, {raw('holder')} FROM {{sessions}} WHERE state = {ARCHIVED} AND updated_at < ?"
 _WHOLE: Final[dict[plans.Table, str]] = {
     "messages": """
         SELECT message_count + 0, count(*), sum(octet_length(body)) FROM sessions
@@ -320,7 +320,8 @@ def _due(db: apsw.Connection, table: plans.Table, age: float | None, now: dateti
 def _due_archives(db: apsw.Connection, me: Holder, age: float | None, now: datetime) -> dict[int, None]:
     if age is None:
         return {}
-    found: list[Any] = db.execute(_OLD_ARCHIVES, (plans.stored_cut(age, now),)).fetchall()
+    query = _OLD_ARCHIVES.format(sessions=sessions_in(db))
+    found: list[Any] = db.execute(query, (plans.stored_cut(age, now),)).fetchall()
     return {key: None for key, holder in found if holder is None or me.rival(db, holder) is None}
 
 

@@ -17,11 +17,13 @@ from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.base.principals import Principal
+from warren.base.retention import Retention
 from warren.conversation.attachments import Attachment
 from warren.conversation.memory import MemoryConfig
 from warren.conversation.messages import AssistantMessage, ContextMessage, SystemMessage, ToolResult, UserMessage
 from warren.conversation.peers import Peer, PeerInfo
 from warren.settings.config import StoreConfig
+from warren.storage.maintenance.retention import plan
 from warren.storage.memory import FileMemory
 from warren.storage.memory.file import FILE_NAME as MEMORY_FILE
 from warren.storage.operations import Claim, Claimed
@@ -322,6 +324,19 @@ async def test_waits_stay(tmp_path: Path) -> None:
     assert found.record.turn == step("open", inputs=(3,), key="k", text="so far", wakes=WAKES).record.turn
     assert found.waits == (wait(1), answered)
     await store.aclose()
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_retention_is_planned_for_every_version(tmp_path: Path, version: int) -> None:
+    """A plan only reads the file: one of an older version stays as it is, and the plan has its sessions."""
+    shutil.copy(KEPT / f"{version}.sqlite3", tmp_path / FILE_NAME)
+    before = (tmp_path / FILE_NAME).read_bytes()
+    retention = Retention(superseded=1, events=1, archived=1, audit=1, usage=1)
+    planned = plan(StoreConfig(tmp_path), retention, datetime(2030, 1, 1, tzinfo=UTC))
+    assert planned.shares
+    assert planned.sessions
+    assert not planned.damaged
+    assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
 async def test_files_stay(tmp_path: Path) -> None:
