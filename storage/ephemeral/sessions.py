@@ -172,8 +172,9 @@ class EphemeralSession:
 
     @property
     def bytes(self) -> int:
-        """The bytes of its messages; events are encoded for their readers alone."""
-        return sum([len(row.body) for row in self.messages])
+        """The bytes of its messages and its calls' results; events are encoded for their readers alone."""
+        results = sum([len(each.result.content) for each in self.calls.values() if each.result is not None])
+        return sum([len(row.body) for row in self.messages]) + results
 
     @property
     def last_event(self) -> int:

@@ -201,7 +201,8 @@ async def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
 
 async def _stored_bytes(at: Reading, query: ask.StoredBytes) -> int:
     # Without row-level security, whose conditions would be asked for each row.
-    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox", "waits")], [query.tenant]
+    tables = "messages", "events", "inbox", "calls", "waits"
+    sums, values = [_BYTES_OF.format(table=table) for table in tables], [query.tenant]
     if query.owner is None:
         sums.append(_BYTES_OF_FILES)
     else:

@@ -155,7 +155,8 @@ def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
 
 
 def _stored_bytes(at: Reading, query: ask.StoredBytes) -> int:
-    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox", "waits")], [query.tenant]
+    tables = "messages", "events", "inbox", "calls", "waits"
+    sums, values = [_BYTES_OF.format(table=table) for table in tables], [query.tenant]
     if query.owner is None:
         sums.append(_BYTES_OF_FILES)
     else:

@@ -42,6 +42,7 @@ from warren.storage.queries import (
     SessionList,
     SessionRow,
     SessionStart,
+    StoredBytes,
     StoredHistory,
     StoredMessages,
     WaitingSessions,
@@ -104,6 +105,16 @@ async def test_sessions_by_the_state_of_their_turns(home: Home, tmp_path: Path, 
         assert await listed(InTurn("parked", others=["a", "d"])) == ["b", "c"]
         assert await listed(InTurn("waiting", here=["a"], others=["e"])) == ["a", "d", "f"]
         assert await listed(InTurn("waiting", here=["a"]), offset=1, limit=2) == ["d", "e"]
+
+
+async def test_results_of_open_turns_take_room(home: Home, tmp_path: Path) -> None:
+    """Those that are not in the messages yet count for the bytes of the tenant."""
+    async with home(tmp_path) as store:
+        first = step("a", calls=(kept(0), kept(1)))
+        await done(store, first)
+        before = await store.read(StoredBytes("default"))
+        await done(store, after(first, first.record, calls=(kept(0, result="x" * 10_000),)))
+        assert await store.read(StoredBytes("default")) >= before + 10_000
 
 
 async def test_all_of_a_turn_is_kept(home: Home, tmp_path: Path) -> None:
