@@ -333,7 +333,7 @@ async def test_a_file_of_the_first_version_shrinks_once_it_is_rewritten(tmp_path
     old.pragma("application_id", 0x57415252)
     old.pragma("user_version", 1)
     old.close()
-    await filled(tmp_path, turns=500, head=900)
+    await filled(tmp_path, turns=700, head=1300)
     assert [found.check for found in examine(StoreConfig(folder)).findings] == ["free"]
     done = pruned(tmp_path, Retention(superseded=DAY))
     assert done.bytes_after >= done.bytes_before
