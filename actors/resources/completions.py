@@ -2,11 +2,9 @@
 
 import attrs
 
-from warren.actors.events.eventlog import utc_now
 from warren.actors.resources.storage import Storage
-from warren.base.fields import FieldValueError
 from warren.base.values import define
-from warren.conversation.completion import CompletionKey, CompletionToken, TokenMaker
+from warren.conversation.completion import CompletionKey, TokenMaker
 
 
 @define(eq=False)
@@ -38,12 +36,4 @@ class Completions:
 
     def maker(self, tenant: str) -> TokenMaker | None:
         """Return the maker of tokens for calls of a tenant; None while the secret was not read."""
-        return None if self._key is None else TokenMaker(self._key, tenant, utc_now)
-
-    async def check(self, token: str, tenant: str) -> CompletionToken:
-        """Return the claims of a token of a tenant. Raises InvalidParamsError as `CompletionKey.check`, StoreError."""
-        key = await self.key()
-        try:
-            return key.check(token, tenant, utc_now())
-        except FieldValueError as exc:
-            raise exc.refusal() from None
+        return None if self._key is None else TokenMaker(self._key, tenant, self.storage.now)

@@ -39,7 +39,7 @@ from warren.actors.protocol import (
     Withdraw,
 )
 from warren.actors.resources.erasing import forget_deleted
-from warren.actors.session.answers import answered, contradiction, not_waiting, waiting_for
+from warren.actors.session.answers import answered, answers, contradiction, not_waiting, waiting_for
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
 from warren.actors.session.ending import Ending, goes_on
@@ -413,7 +413,9 @@ class SessionActor:
             self._answers.append(mail)
             self._send(partial(self._store_answer, mail, message))
             return
-        wait = turn.find_wait(message.reasons, message.wait_id)
+        wait = turn.find_wait(partial(answers, message=message))
+        if wait is None and message.begins is not None and turn.awaits_result(message.begins):
+            wait = message.begins
         if wait is None:
             raise not_waiting(message)
         if wait.state == "answered":
@@ -433,7 +435,7 @@ class SessionActor:
         problem: WarrenError | None = None
         try:
             wait = conversation.find_wait(message) or await conversation.earlier_wait(message)
-            if wait is None and message.begins is not None and self._awaits_result(message.wait_id):
+            if wait is None and message.begins is not None and self._awaits_result(message.begins):
                 wait = message.begins
             if self._turn is None and conversation.open_turn is None and (wait is None or wait.unanswered):
                 problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
@@ -442,6 +444,7 @@ class SessionActor:
             elif wait.state == "waiting":
                 stored = answered(wait, message)
                 await conversation.store_answer(stored, message.audit)
+                conversation.answered(stored)  # the next answer may be looked at before this result is applied
             else:
                 problem = contradiction(wait, message)
         except WarrenError as exc:
@@ -449,7 +452,6 @@ class SessionActor:
 
         def apply() -> None:
             if stored is not None:
-                conversation.answered(stored)
                 if self._turn is not None:
                     self._turn.answered(stored)
                 self.host.changed(self.session_id)
@@ -458,12 +460,12 @@ class SessionActor:
 
         return apply
 
-    def _awaits_result(self, call_id: str) -> bool:
+    def _awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call of the open turn has begun, and has no result."""
         if self._turn is not None:
-            return self._turn.awaits_result(call_id)
-        kept = self.conversation.calls.get(call_id)
-        return kept is not None and kept.state == "begun"
+            return self._turn.awaits_result(wait)
+        kept = self.conversation.calls.get(wait.wait_id)  # of which call of this id it is shows when the turn goes on
+        return kept is not None and kept.state == "begun" and wait.key not in self.conversation.waits
 
     def _perform(  # noqa: C901, PLR0912 - one branch for each effect
         self,

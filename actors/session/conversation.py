@@ -152,7 +152,12 @@ class Conversation:
         turn = self.open_turn
         if turn is None or turn.wakes is None or turn.wakes <= self.storage.now() + SLACK:
             return False
-        return not any(wait.state == "answered" and wait.reason != "background" for wait in self.waits.values())
+        return not any(map(self._wakes, self.waits.values()))
+
+    def _wakes(self, wait: Wait) -> bool:
+        """Return whether a wait has an answer that its call has not got: one may come for a call that has a result."""
+        call = self.calls.get(wait.call_id)
+        return wait.state == "answered" and wait.reason != "background" and (call is None or call.result is None)
 
     @property
     def ready(self) -> bool:

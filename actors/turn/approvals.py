@@ -1,7 +1,7 @@
 """Approval of tool calls: the gates, calls that wait in memory, and the time that a turn may run meanwhile."""
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,7 +14,7 @@ from warren.base.values import define
 from warren.conversation.categories import Gates
 from warren.conversation.events import Event, ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import ToolUseBlock
-from warren.conversation.waits import Wait, WaitKey, WaitReason
+from warren.conversation.waits import Wait, WaitKey
 from warren.models.tools import Tool
 
 NOBODY: Final = "not run: it was not approved in time"
@@ -180,20 +180,17 @@ class Approvals:
         """The waits without an answer, the oldest first."""
         return tuple(each.wait for each in self._waiting.values() if not each.answered.is_set())
 
-    def find(self, reasons: Collection[WaitReason], wait_id: str) -> Wait | None:
-        """Return the wait of an id for one of the reasons; None if there was none in the turn."""
-        known = [*(each.wait for each in self._waiting.values()), *self._answered]
-        return next((each for each in known if each.wait_id == wait_id and each.reason in reasons), None)
+    def find(self, matches: Callable[[Wait], bool]) -> Wait | None:
+        """Return the first wait that matches; None if there was none in the turn."""
+        return next(filter(matches, (*(each.wait for each in self._waiting.values()), *self._answered)), None)
 
-    def answer(self, wait: Wait) -> bool:
-        """Give a wait its answer; return whether a task here waits for it."""
+    def answer(self, wait: Wait) -> None:
+        """Give a wait its answer, or keep that for a call that is to wait for it."""
         waiting = self._waiting.get(wait.key)
-        if waiting is None or waiting.answered.is_set():
-            return False
-        waiting.wait = wait
         self._answered.append(wait)
-        waiting.answered.set()
-        return True
+        if waiting is not None and not waiting.answered.is_set():
+            waiting.wait = wait
+            waiting.answered.set()
 
 
 def refusal_of(wait: Wait) -> str | None:

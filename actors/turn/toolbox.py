@@ -159,7 +159,8 @@ class ToolRun:
                 self.emit(ToolCallRequested(call.id, call.name, call.args))
         for number, call in enumerate(calls, 1):
             left = self.left.get(call.id)
-            if left is not None and left.state != "waiting":
+            waits = left is not None and left.state == "waiting"
+            if left is not None and not (waits and self._given_wait(call, self.before + number) is None):
                 self._go_on(call, left, self.before + number)
             elif number > allowed:
                 self._refuse(call, refusal)
@@ -305,7 +306,7 @@ class ToolRun:
         if left.result is not None:
             self.results[call.id] = left.result
             return
-        given = self._given_wait(call)
+        given = self._given_wait(call, number)
         if given is not None and (left.state == "waiting" or given.state == "answered"):
             self._started[call.id] = trio.current_time() - (self._now() - given.since).total_seconds()
             self._hold(call, given, partial(self._give, call))
@@ -375,17 +376,36 @@ class ToolRun:
             self._changed_waits[wait.key] = wait
         self._held[call.id] = _Held(wait, go_on)
 
-    def _given_wait(self, call: ToolUseBlock) -> Wait | None:
+    def _given_wait(self, call: ToolUseBlock, number: int) -> Wait | None:
         """Return what an earlier process has left a call waiting for, if that is a result."""
-        return next((each for reason in GIVEN if (each := self.waits.get((reason, call.id))) is not None), None)
+        found = next((each for reason in GIVEN if (each := self.waits.get((reason, call.id))) is not None), None)
+        return found if found is not None and self._may_get(call, number, found) else None
+
+    def _may_get(self, call: ToolUseBlock, number: int, wait: Wait) -> bool:
+        """Return whether a wait is one of a call, and not of an earlier one with the same id and other tokens."""
+        if wait.reason != "outside" or self.tokens is None:
+            return wait.reason != "outside"
+        key = self._place(call, number).key
+        return wait.data == {"token": CompletionToken(self.tokens.tenant, self.session_id, call.id, key, 0).mark}
+
+    def awaits_result(self, wait: Wait) -> bool:
+        """Return whether the call of a wait has no result, and may get the one that the wait will have."""
+        found = next((each for each in enumerate(self._calls, self.before + 1) if each[1].id == wait.call_id), None)
+        return found is not None and found[1].id in self.unfinished and self._may_get(found[1], found[0], wait)
+
+    def _place(self, call: ToolUseBlock, number: int) -> ToolCall:
+        """Return a call as its tool sees it."""
+        place = (self.session_id, self.turn, number)
+        return ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens)
 
     async def wait_for_result(self, call: ToolUseBlock, wait: Wait) -> None:
         """Let a running call wait for a result that somebody else gives: as a row of the store, or else in its task.
 
         In a durable turn the call's task is to end then.
         """
-        there, steps = self.waits.get(wait.key), self.steps
-        if there is not None and there.state == "answered":  # before the tool has said that it will come
+        steps = self.steps
+        there = self.waits.get(wait.key) if steps is not None else self.asker().find(lambda each: each.key == wait.key)
+        if there is not None and (there.state, there.data) == ("answered", wait.data):  # before the tool said "later"
             await self._give(call, there)
         elif steps is None:
             await self._give(call, await self.asker().answer_to(wait, (wait.until - self._now()).total_seconds()))
@@ -432,8 +452,7 @@ class ToolRun:
         self._ran.add(call.id)
         content, is_error, files = "", False, tuple[Attachment, ...]()
         later: Wait | None = None
-        place = (self.session_id, self.turn, number)
-        calling.set(ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens))
+        calling.set(self._place(call, number))
         asking.set(
             partial(self._question, call, tool, itertools.count(1))
         )  # each call has a task, and so a context of its own
@@ -441,7 +460,7 @@ class ToolRun:
             with trio.move_on_after(limit) as scope:
                 result = await self._invoke(tool, bound)
                 if isinstance(result, ToolOutput) and result.token is not None:
-                    later = self._later(call, tool, result.token)
+                    later = self._later(call, number, tool, result.token)
                 else:
                     content, files = await self._told(result)
         except (Exception, SystemExit, BaseExceptionGroup) as exc:
@@ -460,16 +479,17 @@ class ToolRun:
             return await self.wait_for_result(call, later)
         return self._finish(call, content, files, is_error=is_error, timed_out=scope.cancelled_caught)
 
-    def _later(self, call: ToolUseBlock, tool: Tool, token: str) -> Wait:
+    def _later(self, call: ToolUseBlock, number: int, tool: Tool, token: str) -> Wait:
         """Return the wait for the result that comes under a token. Raises ToolError if that is not one of this call."""
         try:
             claims = CompletionToken.read(token)
         except FieldValueError as exc:
             raise ToolError(f"ToolOutput.later: the token {exc.problem}") from exc
-        if (claims.session_id, claims.call_id) != (self.session_id, call.id):
-            raise ToolError("ToolOutput.later: the token is one of another call")
         times, data = (self._now(), claims.expires), {"token": claims.mark}
-        return Wait(call.id, "outside", "waiting", call.name, call.args, tool.category, *times, data=data)
+        wait = Wait(call.id, "outside", "waiting", call.name, call.args, tool.category, *times, data=data)
+        if not self._may_get(call, number, wait):
+            raise ToolError("ToolOutput.later: the token is one of another call")
+        return wait
 
     async def _told(self, result: object) -> tuple[str, tuple[Attachment, ...]]:
         """Return the text of a result, and its files, which are stored now."""

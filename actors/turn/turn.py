@@ -76,7 +76,7 @@ from warren.conversation.records import CompactionEntry, SessionRecord, with_par
 from warren.conversation.transcript import Continued, Transcript
 from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.views import TurnView, waiting_call
-from warren.conversation.waits import Wait, WaitKey, WaitReason
+from warren.conversation.waits import Wait, WaitKey
 from warren.models.model import ModelReply, ModelRequest
 from warren.reports.tracing import TraceContext
 
@@ -415,20 +415,20 @@ class Turn:
             return TurnView("running", self.since, resumed)
         return TurnView("waiting", self.since, resumed, tuple(map(waiting_call, held.values())))
 
-    def find_wait(self, reasons: Collection[WaitReason], wait_id: str) -> Wait | None:
-        """Return a wait of an id, for one of the reasons, that lasts no longer than this process; else None."""
-        return None if self._approvals is None else self._approvals.find(reasons, wait_id)
+    def find_wait(self, matches: Callable[[Wait], bool]) -> Wait | None:
+        """Return the first wait that matches of those that last no longer than this process; None if none does."""
+        return None if self._approvals is None else self._approvals.find(matches)
 
     def answered(self, wait: Wait) -> None:
         """Go on with a call that has got its answer, which is stored if the turn is."""
         if self._tool_run is not None:
             self._tool_run.answered(wait)
-        if self._approvals is not None:
-            self._approvals.answer(wait)
+        if self._approvals is not None or self.steps is None:
+            self._asker().answer(wait)
 
-    def awaits_result(self, call_id: str) -> bool:
-        """Return whether a tool call runs, or is held up, and has no result as yet."""
-        return self._tool_run is not None and call_id in self._tool_run.unfinished
+    def awaits_result(self, wait: Wait) -> bool:
+        """Return whether a tool call runs, or is held up, and has no result, and may get the one of a wait."""
+        return self._tool_run is not None and self._tool_run.awaits_result(wait)
 
     async def run(self, scope: trio.CancelScope) -> None:
         """Run to the end, an answer or an error, or until an interrupt or the end of its time cancels the scope.

@@ -14,7 +14,8 @@ from warren.actors.protocol import AwaitTurn, Compact, GiveAnswer, Interrupt, St
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
-from warren.base.errors import AgentError, CompactionDisabledError, InvalidParamsError, SessionBusyError, StoreError
+from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, StoreError
+from warren.base.fields import FieldValueError, encodable
 from warren.base.ids import new_session_id
 from warren.calls.turns import (
     ApproveRequest,
@@ -30,18 +31,22 @@ from warren.calls.turns import (
     WaitRequest,
     WithdrawRequest,
 )
+from warren.conversation import codec
 from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.categories import Decision
+from warren.conversation.completion import CompletionToken, expired
 from warren.conversation.inputs import Input
+from warren.conversation.messages import ToolResult
 from warren.conversation.options import NO_OPTIONS, TurnOptions, turn_options
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
-from warren.conversation.waits import DECIDED
-from warren.models.tools import Tool
+from warren.conversation.waits import DECIDED, Wait, WaitReason
+from warren.models.tools import Tool, bounded
 from warren.reports.tracing import caller
-from warren.storage.queries import WaitingInputs
+from warren.storage.queries import StoredWait, WaitingInputs
 
+OUTSIDE: Final[tuple[WaitReason, ...]] = ("outside",)
 MOMENT: Final = 0.25
 """Seconds that an interrupted turn has to end before the interrupter hears of a store that does not answer."""
 
@@ -197,10 +202,28 @@ async def approve(local: Local, call: ApproveRequest) -> None:
 
 async def complete(local: Local, call: CompleteRequest) -> None:
     """Give the result of a tool call that waits for one from outside."""
-    claims = await local.supervisor.shared.completions.check(call.token, local.principal.tenant)
+    shared, tenant = local.supervisor.shared, local.principal.tenant
+    key, now = await shared.completions.key(), shared.storage.now()
+    content = encodable(bounded(call.result if isinstance(call.result, str) else codec.text_of(call.result)))
+    try:
+        claims = key.verified(call.token, tenant)
+        result, data = ToolResult(claims.call_id, content, call.is_error), {"token": claims.mark}
+        if claims.until <= now.timestamp() and not await _was_given(local, claims, result):
+            raise expired(claims)
+    except FieldValueError as exc:
+        raise exc.refusal() from None
     await local.find(claims.session_id)
-    await local.running(claims.session_id)
-    raise InvalidParamsError.at("$.token", "the call waits for no result")
+    wait = Wait(claims.call_id, "outside", "waiting", "", {}, "callback", now, claims.expires, data=data)
+    entry = local.entry("complete", claims.session_id, call=claims.call_id)
+    answer = GiveAnswer(OUTSIDE, claims.call_id, result=result, begins=wait, audit=entry)
+    await local.supervisor.mailbox(claims.session_id).ask(answer)
+
+
+async def _was_given(local: Local, claims: CompletionToken, result: ToolResult) -> bool:
+    """Return whether a call has got a result while its token was good."""
+    query = StoredWait(claims.session_id, claims.tenant, claims.call_id, OUTSIDE)
+    wait = await local.read(query)
+    return wait is not None and wait.data == {"token": claims.mark} and wait.result == result
 
 
 async def inject(local: Local, call: ContextRequest) -> bool:

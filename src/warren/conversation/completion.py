@@ -30,7 +30,7 @@ _PURPOSE: Final = b"completion tokens of tool calls"
 
 @frozen
 class CompletionToken:
-    """The claims of a completion token: anybody can read them, and `CompletionKey.check` tells whether they are true.
+    """The claims of a completion token. Anybody can read them: `CompletionKey.verified` tells whether they are true.
 
     Attributes:
         tenant: the tenant of the session.
@@ -89,25 +89,17 @@ class CompletionKey:
             raise ValueError(f"the token would have {len(token)} characters, and {MAX_TOKEN} is the most")
         return token
 
-    def verified(self, token: str) -> CompletionToken:
-        """Return the claims of a token, expired or not. Raises FieldValueError if it was not signed with this key."""
+    def verified(self, token: str, tenant: str | None = None) -> CompletionToken:
+        """Return the claims of a token, expired or not.
+
+        Raises FieldValueError if the token was not signed with this key, or is of another tenant than the given one: to
+        a tenant the tokens of others look like forged ones.
+        """
         claims = CompletionToken.read(token)
         payload, _, signature = token.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(payload).encode()):
+        signed = hmac.compare_digest(signature.encode(), self._signature(payload).encode())
+        if not signed or tenant not in (None, claims.tenant):
             raise FieldValueError(FIELD, FORGED)
-        return claims
-
-    def check(self, token: str, tenant: str, now: datetime) -> CompletionToken:
-        """Return the claims of a token of a tenant that is good now.
-
-        Raises FieldValueError if the token was not signed with this key, has expired, or is of another tenant, for
-        which it looks like a forged one.
-        """
-        claims = self.verified(token)
-        if claims.tenant != tenant:
-            raise FieldValueError(FIELD, FORGED)
-        if now.timestamp() >= claims.until:
-            raise FieldValueError(FIELD, f"has expired, at {claims.expires.isoformat()}")
         return claims
 
     def _signature(self, payload: str) -> str:
@@ -137,6 +129,11 @@ class TokenMaker:
             raise ValueError(f"expires has to be above 0 and at most {LONGEST} seconds, and is {expires}")
         until = math.ceil(self.clock().timestamp() + expires)
         return self.key.sign(CompletionToken(self.tenant, session_id, call_id, key, until))
+
+
+def expired(claims: CompletionToken) -> FieldValueError:
+    """Return the error for a token that was good."""
+    return FieldValueError(FIELD, f"has expired, at {claims.expires.isoformat()}")
 
 
 def is_completion_token(_instance: object, _attribute: "attrs.Attribute[Any]", value: str) -> None:

@@ -1,7 +1,6 @@
 """The call that a tool works on: its place in the session, and a key that outlives a lost turn."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,7 +134,7 @@ async def test_a_tool_gets_the_completion_token_of_its_call(tmp_path: Path) -> N
                 for entry in (await service.history(session_id)).messages
                 for result in getattr(entry.message, "results", ())
             ]
-        claims = CompletionKey.of(secret).check(result.content, "default", datetime.now(UTC))
+        claims = CompletionKey.of(secret).verified(result.content, "default")
         assert (claims.session_id, claims.call_id) == (session_id, "a")
         assert claims.key.startswith(f"{session_id}:1:1:")
     assert len(secrets) == 1
