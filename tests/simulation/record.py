@@ -141,7 +141,7 @@ class Record:
         earlier, kept = before
         if kept.began != turn.began:
             return
-        if kept.resumed == turn.resumed:  # a process that does not go on with it has stored some more of an earlier one
+        if (kept.resumed, kept.parked) == (turn.resumed, turn.parked):  # one that does not go on stores something else
             self._turns[session_id] = earlier, turn
         elif not kept.parked and earlier != node and turn.deaths <= kept.deaths:
             self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
