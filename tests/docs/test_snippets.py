@@ -26,6 +26,7 @@ READ_HERE: Final = (
         "client",
         "console",
         "containers",
+        "calls-that-wait",
         "durable-turns",
         "embedding",
         "errors",
