@@ -242,7 +242,8 @@ class McpConnection:
         try:
             await self._connect()
         except Exception as exc:  # noqa: BLE001 - every error of the protocol is the server's fault
-            self._failed(first_error(exc))
+            if not self._stop.is_set():  # the answer to a call may find the client closed
+                self._failed(first_error(exc))
         return max(0.0, trio.current_time() - self._began)
 
     def _failed(self, error: Exception) -> None:

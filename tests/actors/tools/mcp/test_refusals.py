@@ -1,5 +1,6 @@
 """Web services that answer by HTTP alone: sessions that are lost, tokens that are refused, proxies, and restarts."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -216,3 +217,26 @@ async def test_a_service_behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("HTTP_PROXY", "ftp://me:secret@far.example")
         async with McpPool.running([far], backoff=SOON, startup=LONG) as pool:
             assert "HTTP_PROXY is not the address of a proxy" in str(pool.health()[0].last_error)
+
+
+async def test_answers_that_come_during_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever closes a connection is not told that its server cannot be talked to, whenever answers come."""
+    service = lost()
+    async with service.served() as url:
+        for steps in range(25):
+            service.waiting, service.release = trio.Event(), trio.Event()
+            async with trio.open_nursery() as nursery:
+                async with ready(server(url)) as pool:
+                    nursery.start_soon(given_up, pool)
+                    await service.waiting.wait()
+                    service.release.set()
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+    assert caplog.messages == []
+
+
+async def given_up(pool: McpPool) -> None:
+    """Call a tool, whatever becomes of it."""
+    with contextlib.suppress(ToolError):
+        await call(pool, "wait")
