@@ -108,14 +108,12 @@ _IN_TURN: Final = f"""
 _SESSIONS_THAT_WAIT: Final = f"""
     WITH others AS MATERIALIZED (
         SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
-    ), now AS MATERIALIZED (SELECT {waits.NOW} AS at)
+    )
     SELECT session_id FROM (
         SELECT key, session_id, tenant, holder FROM warren.sessions
-        WHERE state = {OPEN} AND turn IS NOT NULL AND wakes IS NULL
-        UNION SELECT key, session_id, tenant, holder FROM warren.sessions, now
-        WHERE state = {OPEN} AND turn IS NOT NULL AND wakes <= now.at
-        UNION SELECT key, session_id, tenant, holder FROM warren.sessions, now
-        WHERE state = {OPEN} AND NOT (turn IS NOT NULL AND wakes IS NOT NULL AND wakes > now.at)
+        WHERE state = {OPEN} AND turn IS NOT NULL AND coalesce(wakes, 0) <= {waits.NOW}
+        UNION SELECT key, session_id, tenant, holder FROM warren.sessions
+        WHERE state = {OPEN} AND NOT (turn IS NOT NULL AND coalesce(wakes, 0) > {waits.NOW})
             AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
         UNION SELECT key, session_id, tenant, holder FROM warren.sessions
         WHERE state = {OPEN} AND key IN (

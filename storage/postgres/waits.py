@@ -14,8 +14,8 @@ from warren.storage.rows import DELETED, OPEN, WAIT, corrupt, moment, shown, wai
 
 SOME_OPEN: Final = "EXISTS (SELECT FROM warren.waits w WHERE w.session = sessions.key AND w.state <> 'settled')"
 """SQL that tells whether a session has waits that are not settled."""
-NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8"
-"""SQL for the server's time as rows have it."""
+NOW: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8"
+"""SQL for the server's time as rows have it. It stays the same in a statement, so that an index can be read by it."""
 _PUT: Final = f"""
     INSERT INTO warren.waits (session, tenant, {WAIT})
     SELECT key, tenant, $2, $3, $4, $5::int8, $6::int8, $7 FROM warren.sessions WHERE key = $1::int8
@@ -39,7 +39,9 @@ _LIST: Final = f"""
     WHERE w.tenant = $1 AND w.state = 'waiting' AND reason = ANY ($2::text[]) AND s.state = {OPEN}
     ORDER BY since, w.key LIMIT $3::int8 OFFSET $4::int8
 """
-_NEXT_WAKE: Final = "SELECT min(wakes) FROM warren.sessions WHERE turn IS NOT NULL"
+_NEXT_WAKE: Final = (
+    "SELECT min(coalesce(wakes, 0)) FROM warren.sessions WHERE turn IS NOT NULL AND coalesce(wakes, 0) > 0"
+)
 
 
 def values_of(wait: Wait) -> tuple[Value, ...]:

@@ -39,7 +39,7 @@ _SESSIONS_THAT_WAIT: Final = f"""
     SELECT {raw("session_id, holder")} FROM sessions
     WHERE state = {OPEN} AND key IN (
         SELECT session FROM inbox JOIN sessions ON sessions.key = session
-            WHERE outcome IS NULL AND starts AND NOT (turn IS NOT NULL AND wakes IS NOT NULL AND wakes > ?1)
+            WHERE outcome IS NULL AND starts AND NOT (turn IS NOT NULL AND coalesce(wakes, 0) > ?1)
         UNION SELECT key FROM sessions WHERE turn IS NOT NULL AND wakes IS NULL
         UNION SELECT key FROM sessions WHERE turn IS NOT NULL AND wakes <= ?1
         UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background')

@@ -1,5 +1,6 @@
 """The plans of the server: what is read of many sessions comes from an index, whatever the parameters are."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -20,7 +21,9 @@ from warren.storage.queries import (
     Holders,
     LivingNodes,
     LostEvents,
+    NextWake,
     OpenTurns,
+    OpenWaits,
     PeerNamed,
     Query,
     SessionHolder,
@@ -30,9 +33,11 @@ from warren.storage.queries import (
     StoredEvents,
     StoredHistory,
     StoredMessages,
+    StoredWait,
     StoreNews,
     WaitingInputs,
     WaitingSessions,
+    WaitList,
     WasTold,
 )
 
@@ -57,6 +62,8 @@ READS: Final[Sequence[Query[Any]]] = [
     Holders(["s5", "s6"]),
     LivingNodes(),
     WaitingInputs("s5", ANY_TENANT),
+    StoredWait("s5", "default", "call-0", ["approval"]),
+    OpenWaits(["s5", "s6"]),
     *(
         SessionList("default", 100, 50, labels, include_archived)
         for labels in ({}, {"a": "b"})
@@ -66,10 +73,10 @@ READS: Final[Sequence[Query[Any]]] = [
 """Queries of which none may read a whole table."""
 
 
-async def statements() -> list[tuple[str, tuple[Value, ...]]]:
-    """Return the statements of the queries, with their values."""
+async def statements(reads: Sequence[Query[Any]] = READS) -> list[tuple[str, tuple[Value, ...]]]:
+    """Return the statements of queries, with their values."""
     recorder, me = Recorder(), Holder("me", 15.0, key=1)
-    for query in READS:
+    for query in reads:
         await answer(recorder, me, Guard(None), query)  # type: ignore[arg-type]
     return recorder.noted
 
@@ -91,4 +98,29 @@ async def test_no_read_goes_through_a_whole_table(db: "psycopg.Connection[tuple[
         plan = db.execute(psycopg.sql.SQL("EXPLAIN EXECUTE read {}").format(given if values else psycopg.sql.SQL("")))
         lines = [line for (line,) in plan.fetchall()]
         assert not [line for line in lines if any(f"Seq Scan on {table}" in line for table in BIG)], "\n".join(lines)
+        db.execute(b"DEALLOCATE read")
+
+
+ASLEEP: Final = """
+    UPDATE warren.sessions SET turn = '{}', wakes = 4922683200000000 + key WHERE key % 2 = 0;
+    INSERT INTO warren.waits (session, tenant, reason, wait_id, state, since, until, body)
+    SELECT key, 'default', 'approval', 'call-0', 'waiting', key, key, '{}' FROM warren.sessions WHERE key % 2 = 0;
+    VACUUM ANALYZE
+"""
+"""Ten thousand turns that sleep, each of which waits for an approval."""
+
+
+async def test_ten_thousand_turns_that_sleep_are_not_read(db: "psycopg.Connection[tuple[str]]") -> None:
+    """Neither by those who look for work, nor for a page of what is asked: each reads a few pages of an index."""
+    for each in ASLEEP.split(";"):
+        db.execute(each.encode())
+    lists = WaitList("default", ["approval", "question"]), WaitList("other", ["approval"])
+    for sql, values in await statements([WaitingSessions(), NextWake(), *lists]):
+        db.execute(f"PREPARE read AS {sql}".encode())
+        given = psycopg.sql.SQL("({})").format(psycopg.sql.SQL(", ").join(map(psycopg.sql.Literal, values)))
+        explain = psycopg.sql.SQL("EXPLAIN (ANALYZE, BUFFERS) EXECUTE read {}")
+        found = db.execute(explain.format(given if values else psycopg.sql.SQL(""))).fetchall()
+        plan = "\n".join(line for (line,) in found)
+        pages = sum(map(int, re.findall(r"\d+", next(line for (line,) in found if "Buffers:" in line))))
+        assert pages < 300, plan  # for a page of fifty waits, their sessions are looked up one by one
         db.execute(b"DEALLOCATE read")

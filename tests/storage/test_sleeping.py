@@ -1,0 +1,82 @@
+"""Ten thousand turns that sleep cost those who look for work, or for what is asked, no more than a few do."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import attrs
+import pytest
+
+from tests.storage.samples import opened, step, wait, written
+from warren.settings.config import StoreConfig
+from warren.storage.operations import Release
+from warren.storage.queries import NextWake, Query, WaitingSessions, WaitList
+from warren.storage.rows import microseconds
+from warren.storage.sqlite import Holder
+from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.sqlite.queries import answer
+
+SLEEPERS: Final = 10_000
+WAKES: Final = datetime(2126, 1, 1, tzinfo=UTC)
+READS: Final[list[Query[Any]]] = [
+    WaitingSessions(),
+    NextWake(),
+    WaitList("default", ["approval"]),
+    WaitList("other", ["approval", "question"]),
+]
+# Copies of the session with the key 1, and of what it waits for: with keys from 1001 on.
+COPY: Final = """
+    WITH RECURSIVE n (i) AS (SELECT 1001 UNION ALL SELECT i + 1 FROM n LIMIT {count})
+    INSERT INTO {table} ({names}) SELECT {values} FROM n, {table} WHERE {key} = 1
+"""
+
+
+@contextmanager
+def sleeping(path: Path, count: int) -> Iterator[apsw.Connection]:
+    """Open the file of a store with so many turns that sleep more than the one of session `asleep`."""
+    with closing(apsw.Connection(str(path / "store" / FILE_NAME))) as db:
+        db.execute("BEGIN")
+        for table, key, changed in (
+            ("sessions", "key", {"key": "i", "session_id": "'s' || i", "change": "i"}),
+            ("waits", "session", {"key": "i", "session": "i", "since": f"{microseconds(WAKES)} - i"}),
+        ):
+            names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            values = ", ".join(changed.get(name, f"{table}.{name}") for name in names)
+            db.execute(COPY.format(count=count, table=table, names=", ".join(names), values=values, key=key))
+        db.execute("ANALYZE")
+        yield db
+        db.execute("ROLLBACK")
+
+
+def steps(db: apsw.Connection, query: Query[Any], config: StoreConfig) -> int:
+    """Return how many instructions of SQLite's machine a query takes."""
+    count = 0
+
+    def one() -> bool:
+        nonlocal count
+        count += 1
+        return False
+
+    db.set_progress_handler(one, 1)
+    answer(db, Holder.of(config), query)
+    db.set_progress_handler(None)
+    return count
+
+
+@pytest.mark.parametrize("query", READS)
+async def test_a_file_is_not_searched_for_work(tmp_path: Path, query: Query[Any]) -> None:
+    """A query takes as many instructions with ten thousand turns that sleep as with a hundred."""
+    async with opened(tmp_path) as store:
+        await written(store, attrs.evolve(step("asleep", wakes=WAKES), waits=(wait(0),)))
+        await written(store, *(step(f"awake {number}") for number in range(5)))
+        await written(store, Release("asleep", step("asleep").lease))
+    counted = list[int]()
+    config = StoreConfig(tmp_path / "store")
+    for count in (100, SLEEPERS):
+        with sleeping(tmp_path, count) as db:
+            counted.append(steps(db, query, config))
+    few, many = counted
+    assert 10 < many < 1.2 * few + 50
