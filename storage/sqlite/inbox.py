@@ -35,15 +35,17 @@ _SET_ASIDE: Final = """
     UPDATE inbox SET outcome = '', body = iif(typeof(body) = 'text', body, '{}') WHERE number = ?
 """
 _LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
+# In this order: else SQLite may go through all sessions, as it does not know how few of them are found.
 _SESSIONS_THAT_WAIT: Final = f"""
-    SELECT {raw("session_id, holder")} FROM sessions
-    WHERE state = {OPEN} AND key IN (
-        SELECT session FROM inbox JOIN sessions ON sessions.key = session
+    WITH found (session) AS (
+        SELECT session FROM inbox CROSS JOIN sessions ON sessions.key = session
             WHERE outcome IS NULL AND starts AND NOT (turn IS NOT NULL AND coalesce(wakes, 0) > ?1)
-        UNION SELECT key FROM sessions WHERE turn IS NOT NULL AND wakes IS NULL
-        UNION SELECT key FROM sessions WHERE turn IS NOT NULL AND wakes <= ?1
-        UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background')
-    ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
+        UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes IS NULL
+        UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes <= ?1
+        UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background'
+    )
+    SELECT {raw("session_id, holder")} FROM found CROSS JOIN sessions ON sessions.key = found.session
+    WHERE state = {OPEN} ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY sessions.key), sessions.key
 """
 _KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
 _FROM: Final = f"SELECT {raw('body')} FROM inbox WHERE session = ? AND id = ?"

@@ -32,13 +32,13 @@ _STATES: Final[Mapping[TurnState, str]] = {
 _CHOSEN: Final = """
     WITH chosen AS MATERIALIZED (
         SELECT key FROM sessions WHERE session_id IN (SELECT value FROM json_each(?))
-        UNION SELECT key FROM sessions
+        UNION SELECT key FROM sessions INDEXED BY sessions_wakes
         WHERE turn IS NOT NULL AND tenant = ? AND session_id NOT IN (SELECT value FROM json_each(?)) AND {state}
     )
 """
 _FORGET: Final = "UPDATE sessions SET turn = NULL, wakes = NULL WHERE key = ?"
 _OPEN: Final = f"""
-    SELECT {raw("tenant, holder")}, count(*) FROM sessions
+    SELECT {raw("tenant, holder")}, count(*) FROM sessions INDEXED BY sessions_wakes
     WHERE turn IS NOT NULL AND state = {OPEN} AND (?1 IS NULL OR tenant = ?1) GROUP BY tenant, holder
 """
 

@@ -39,7 +39,7 @@ _FIND: Final = f"""
 _WAIT: Final = raw(", ".join(f"waits.{each}" for each in WAIT.split(", ")))
 _OPEN_WAITS: Final = f"""
     SELECT session_id, {_WAIT} FROM waits JOIN sessions ON sessions.key = session
-    WHERE waits.state = 'waiting' AND session IN
+    WHERE waits.state = 'waiting' AND waits.state <> 'settled' AND session IN  -- the second term is that of the index
         (SELECT key FROM sessions WHERE state = {OPEN} AND session_id IN (SELECT value FROM json_each(?)))
     ORDER BY since, waits.key
 """

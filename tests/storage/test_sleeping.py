@@ -11,9 +11,19 @@ import attrs
 import pytest
 
 from tests.storage.samples import opened, step, wait, written
+from warren.conversation.views import TURN_STATES
 from warren.settings.config import StoreConfig
 from warren.storage.operations import Release
-from warren.storage.queries import NextWake, Query, WaitingSessions, WaitList
+from warren.storage.queries import (
+    ANY_TENANT,
+    InTurn,
+    NextWake,
+    OpenTurns,
+    Query,
+    SessionList,
+    WaitingSessions,
+    WaitList,
+)
 from warren.storage.rows import microseconds
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
@@ -35,18 +45,18 @@ COPY: Final = """
 
 
 @contextmanager
-def sleeping(path: Path, count: int) -> Iterator[apsw.Connection]:
-    """Open the file of a store with so many turns that sleep more than the one of session `asleep`."""
+def sleeping(path: Path, count: int, *, idle: bool = False) -> Iterator[apsw.Connection]:
+    """Open the file of a store with so many copies more of the session `asleep`; an idle one has no open turn."""
+    of_turn = {"turn": "NULL", "wakes": "NULL"} if idle else {}
     with closing(apsw.Connection(str(path / "store" / FILE_NAME))) as db:
         db.execute("BEGIN")
         for table, key, changed in (
-            ("sessions", "key", {"key": "i", "session_id": "'s' || i", "change": "i"}),
+            ("sessions", "key", {"key": "i", "session_id": "'s' || i", "change": "i", **of_turn}),
             ("waits", "session", {"key": "i", "session": "i", "since": f"{microseconds(WAKES)} - i"}),
         ):
             names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
             values = ", ".join(changed.get(name, f"{table}.{name}") for name in names)
             db.execute(COPY.format(count=count, table=table, names=", ".join(names), values=values, key=key))
-        db.execute("ANALYZE")
         yield db
         db.execute("ROLLBACK")
 
@@ -66,17 +76,29 @@ def steps(db: apsw.Connection, query: Query[Any], config: StoreConfig) -> int:
     return count
 
 
-@pytest.mark.parametrize("query", READS)
-async def test_a_file_is_not_searched_for_work(tmp_path: Path, query: Query[Any]) -> None:
-    """A query takes as many instructions with ten thousand turns that sleep as with a hundred."""
-    async with opened(tmp_path) as store:
+async def fill(path: Path) -> None:
+    """Store a turn that sleeps, and some that go on."""
+    async with opened(path) as store:
         await written(store, attrs.evolve(step("asleep", wakes=WAKES), waits=(wait(0),)))
         await written(store, *(step(f"awake {number}") for number in range(5)))
         await written(store, Release("asleep", step("asleep").lease))
+
+
+@pytest.mark.parametrize(
+    ("query", "idle"),
+    [
+        *((query, False) for query in READS),
+        *((query, True) for query in (*READS, OpenTurns(ANY_TENANT), OpenTurns("default"))),
+        *((SessionList("default", in_turn=InTurn(state)), True) for state in TURN_STATES),
+    ],
+)
+async def test_a_file_is_not_searched_for_work(tmp_path: Path, query: Query[Any], *, idle: bool) -> None:
+    """A query takes as many instructions beside ten thousand sleeping turns, or idle sessions, as beside a hundred."""
+    await fill(tmp_path)
     counted = list[int]()
     config = StoreConfig(tmp_path / "store")
     for count in (100, SLEEPERS):
-        with sleeping(tmp_path, count) as db:
+        with sleeping(tmp_path, count, idle=idle) as db:
             counted.append(steps(db, query, config))
     few, many = counted
     assert 10 < many < 1.2 * few + 50
