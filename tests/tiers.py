@@ -51,6 +51,7 @@ PLACES: Final = (
     "promises/test_gateway_kills.py",
     "promises/test_inbox_kills.py",
     "promises/test_many_parked.py",
+    "promises/test_outside.py",
     "promises/test_projection_kills.py",
     "promises/test_real_time.py",
     "promises/test_resumed_streams.py",
