@@ -15,6 +15,7 @@ from tests.service.principals import ACME
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
 from tests.transport.cluster.nodes import Home, Node, cluster, events_of, node, read_to, shared_store
+from tests.transport.rest.clients import client
 from warren.actors.supervisor import store_watcher
 from warren.base.errors import (
     AgentError,
@@ -34,7 +35,7 @@ from warren.conversation.events import Envelope, RunCompleted, RunStarted, TextD
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer
 from warren.models.model import ModelReply, ModelRequest, TextPiece
-from warren.models.tools import tool
+from warren.models.tools import ToolOutput, current_call, tool
 from warren.settings.config import Limits, PostgresConfig, StoreConfig
 from warren.storage.queries import Holders, LivingNodes, Query
 from warren.transport.cluster.moving import MovingLog
@@ -174,6 +175,53 @@ async def test_a_call_of_a_tool_is_approved_at_another_node(store: StoreConfig |
         await berta.service.approve_tool(session_id, envelope.event.id, "allow")
         await until(lambda: results)
         assert results == ["done"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_result_from_outside_comes_to_another_node(store: StoreConfig | PostgresConfig, *, early: bool) -> None:
+    """Any node passes it on to that of the session, by its token alone, whether the tool still runs or not."""
+    tokens, may_return = list[str](), trio.Event()
+
+    @tool
+    async def build() -> ToolOutput:
+        """Build."""
+        tokens.append(current_call().token(expires=60))
+        await may_return.wait()
+        return ToolOutput.later(tokens[0])
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        asked = isinstance(request.messages[-1], UserMessage)
+        return reply("", ToolUseBlock("c1", "build", {})) if asked else reply("done")
+
+    async with cluster(store, test=FunctionModel(answer)) as (anna, berta), trio.open_nursery() as tasks:
+        session_id = (await anna.service.create_session(None, model="test", tools=[build])).session_id
+        results = list[str]()
+
+        async def turn() -> None:
+            results.append((await anna.service.start_turn(session_id, "hi")).text)
+
+        tasks.start_soon(turn)
+        await until(lambda: tokens)
+        if not early:
+            may_return.set()
+            while not (await anna.service.list(turn_state="waiting")).sessions:  # noqa: ASYNC110 - it has no event
+                await trio.sleep(0.01)
+        async with client(berta.port) as http:
+            assert (await http.post(f"/complete/{tokens[0]}", json={"result": "built"})).status_code == 200
+        may_return.set()
+        await until(lambda: results)
+        await berta.service.complete_tool(tokens[0], "built")
+        with pytest.raises(InvalidParamsError):
+            await berta.service.complete_tool(tokens[0], "failed")
+        (told,) = [
+            each
+            for entry in (await berta.service.history(session_id)).messages
+            if isinstance(entry.message, ToolResultsMessage)
+            for each in entry.message.results
+        ]
+        assert told.content == "built"
+        assert await berta.holder(session_id) == "anna"
 
 
 async def test_a_tool_of_the_caller_runs_at_the_caller(store: StoreConfig | PostgresConfig) -> None:
