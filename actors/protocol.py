@@ -108,7 +108,13 @@ class Withdraw(Message[int]):
 
 @value
 class AwaitTurn(Message[TurnResult]):
-    """Wait for the end of the running turn, or of the next one. Refused at once if no turn runs and none waits."""
+    """Wait for the end of the running turn, or of the next one. Refused at once if no turn runs and none waits.
+
+    Attributes:
+        tools: tools that the caller runs, by name, for the calls of the turn that wait for their client.
+    """
+
+    tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
 @value

@@ -629,8 +629,10 @@ class SessionActor:
                 case Arrived() as message:
                     conversation.inbox.arrive(mail, message)
                     self._tell_begun()
-                case AwaitTurn():
+                    self._offer(message.tools)
+                case AwaitTurn() as message:
                     conversation.inbox.await_turn(mail)
+                    self._offer(message.tools)
                 case GiveAnswer() as message:
                     self._take_answer(mail, message)
                 case InterruptLeft() if conversation.open_turn is None:
@@ -652,6 +654,17 @@ class SessionActor:
                     mail.answer(None)
         except WarrenError as exc:
             mail.refuse(exc)
+
+    def _offer(self, tools: Mapping[str, Tool]) -> None:
+        """Let the open turn have the tools of a caller that has come back, if one of its calls waits for them."""
+        waits = self.conversation.waits.values()
+        names = {wait.name for wait in waits if wait.reason == "client" and wait.state == "waiting"} if tools else ()
+        found = {name: each for name, each in tools.items() if name in names}
+        if found and self._turn is not None:
+            self._turn.offered(found)
+        if found:
+            self._turn_tools = {**self._turn_tools, **tools}
+            self.conversation.called = self._turn is None
 
     def _tell_begun(self) -> None:
         """Give who repeats an input of the running turn the events of that."""
@@ -747,6 +760,7 @@ class SessionActor:
             self._put_back(exc)
             self._refuse_turn(exc)
             return
+        self.conversation.called = False
         if woken := kept.wakes is not None:
             self._begin_turn(plan, record, kept.changed(parked=False, wakes=None), woken=woken)
             return
@@ -987,7 +1001,7 @@ class SessionActor:
         """Let the session be idle while all calls of its open turn wait. Its callers wait on."""
         self._turn = self._ended = None
         conversation, machine = self.conversation, self._machine
-        self._turn_tools = turn.plan.message.tools
+        self._turn_tools = {**turn.plan.message.tools, **self._turn_tools}
         conversation.inbox.starter = machine.take_starter() or conversation.inbox.starter
         for each in turn.plan.seam.around_turn:
             each.end(turn, None)
@@ -1113,7 +1127,7 @@ class SessionActor:
         machine = self._machine
         conversation = self.conversation
         asked = self._mail or self.mailbox.waiting or conversation.has_work or conversation.inbox.has_callers
-        tools = self._turn_tools  # they would be gone
+        tools = any(not each.of_client for each in self._turn_tools.values())  # they would be gone
         leaves = machine.state is State.LEAVING and not (asked or tools or self._errands or self.log.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 

@@ -89,6 +89,7 @@ class Conversation:
         charges: entries that the store's ledger does not have yet.
         calls: the tool calls of an open turn that have a state in the store, by id.
         waits: what tool calls wait for, as the store has it, without what is settled.
+        called: whether a client has come back for which a call of the open turn waits.
         rewound: whether the store has gone back since the record was written, so that later copies of its messages may
             be in the memory.
     """
@@ -101,6 +102,7 @@ class Conversation:
     charges: list[Charge] = attrs.field(factory=list)
     calls: dict[str, KeptCall] = attrs.field(factory=dict)
     waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
+    called: bool = False
     rewound: bool = False
     _lapses: int = 0
     _refused: int = 0  # bytes of the newest commit if the store could not take it
@@ -150,7 +152,7 @@ class Conversation:
     def sleeps(self) -> bool:
         """Whether nothing can be done of the open turn: each of its calls without a result waits."""
         turn = self.open_turn
-        if turn is None or turn.wakes is None or turn.wakes <= self.storage.now() + SLACK:
+        if turn is None or turn.wakes is None or self.called or turn.wakes <= self.storage.now() + SLACK:
             return False
         return not any(map(self._wakes, self.waits.values()))
 

@@ -36,11 +36,13 @@ from warren.conversation.transcript import Transcript
 from warren.conversation.waits import Wait, WaitKey, WaitReason
 from warren.models.arguments import problem_of
 from warren.models.tools import (
+    ClientGoneError,
     Tool,
     ToolArgumentsError,
     ToolCall,
     ToolError,
     ToolOutput,
+    ToolSpec,
     asking,
     bounded,
     calling,
@@ -58,6 +60,8 @@ NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
 NO_WAITS: Final[Mapping[WaitKey, Wait]] = {}
 NO_RESULT: Final = "not known: the call has begun, and its result did not come in time"
 NOT_COME: Final = "not known: the call has begun, and its result had not come when the turn ended"
+OF_CLIENT: Final[Mapping[str, Any]] = {"of_client": True}
+"""The data of the approval of a tool that a client runs."""
 GIVEN: Final[tuple[WaitReason, ...]] = ("client", "outside")
 """The reasons to wait for a result."""
 SLACK: Final = timedelta(seconds=1)
@@ -177,7 +181,8 @@ class ToolRun:
             asked = tuple(self._changed_waits.values())
             await self._keep_states(steps)
             for wait in asked:
-                self.asker().ask(wait)
+                if wait.reason == "approval":
+                    self.asker().ask(wait)
             # A commit is no checkpoint, and a call that is cancelled would run up to its first one.
             await trio.lowlevel.checkpoint_if_cancelled()
         if not self._starts:
@@ -278,7 +283,7 @@ class ToolRun:
     def _start(self, call: ToolUseBlock, number: int) -> None:
         if call.id in self.cut:
             return self._refuse(call, self.cut[call.id])
-        tool = self._tool_of(call)
+        tool = self._tool_of(call) or self._absent(call)
         if tool is None:
             known = ", ".join(sorted(self.tools)) or "none"
             return self._refuse(call, f"there is no tool {call.name!r}; there are: {known}")
@@ -296,7 +301,7 @@ class ToolRun:
         if asks or ("approval", call.id) in self.waits:  # asked before, whatever the gates say now
             self._ask(call, tool, bound, number)
         else:
-            self._begin(call)
+            self._begin(call, tool)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
         return None
 
@@ -307,11 +312,14 @@ class ToolRun:
             self.results[call.id] = left.result
             return
         given = self._given_wait(call, number)
-        if given is not None and (left.state == "waiting" or given.state == "answered"):
+        returned = given is not None and given.reason == "client" and not self._is_over(given)
+        returned = returned and tool is not None and tool.of_client
+        if given is not None and not returned and (left.state == "waiting" or given.state == "answered"):
             self._started[call.id] = trio.current_time() - (self._now() - given.since).total_seconds()
             self._hold(call, given, partial(self._give, call))
             return
-        if tool is None or tool.restart == "report" or (self.approvals is not None and self.approvals.denied(tool)):
+        reports = tool is not None and tool.restart == "report" and not returned
+        if tool is None or reports or (self.approvals is not None and self.approvals.denied(tool)):
             self._refuse(call, MAY_HAVE_RUN)
             return
         try:
@@ -322,7 +330,7 @@ class ToolRun:
         if tool.restart == "ask":
             self._ask(call, tool, bound, number, may_have_run=True)
         else:
-            self._begin(call)
+            self._begin(call, tool)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
 
     def _tool_of(self, call: ToolUseBlock) -> Tool | None:
@@ -336,26 +344,26 @@ class ToolRun:
         wait = self.waits.get(("approval", call.id))
         if wait is None or wait.may_have_run != may_have_run:
             wait = approvals.wait_for(call, tool, may_have_run=may_have_run)
+            wait = wait.changed(data=OF_CLIENT) if tool.of_client else wait
         elif self.tells and wait.state == "waiting":
             approvals.ask(wait)
-        run = partial(self._run_one, call, tool, bound, number)
+        run = partial(self._begin_and_run, call, tool, bound, number)
         if self.steps is None:
-            self._starts.append(partial(self._run_decided, approvals, call, run, wait))
+            self._starts.append(partial(self._ask_in_memory, approvals, call, run, wait))
             return
         if not may_have_run:
             self._note(call, "waiting")
-        self._hold(call, wait, partial(self._decided, approvals, self.steps, call, run))
+        self._hold(call, wait, partial(self._decided, approvals, call, run))
 
-    async def _run_decided(
+    async def _ask_in_memory(
         self, approvals: Approvals, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
     ) -> None:
         if (reason := refusal_of(await approvals.decided(wait))) is not None:
             return self._refuse(call, reason)
-        self._begin(call)
         return await run()
 
     async def _decided(
-        self, approvals: Approvals, steps: Steps, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
+        self, approvals: Approvals, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
     ) -> None:
         """Run a call whose wait is over, or refuse it."""
         approvals.resolved(wait)
@@ -363,18 +371,25 @@ class ToolRun:
             return self._refuse(call, reason)
         self._allowed[call.id] = wait
         self._changed_waits[wait.key] = wait.changed(state="settled")
-        self._begin(call)
-        await self._keep_changed(steps)
         return await run()
+
+    async def _begin_and_run(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
+        self._begin(call, tool)
+        if self.steps is not None:
+            await self._keep_changed(self.steps)
+        await self._run_one(call, tool, bound, number)
 
     def _hold(self, call: ToolUseBlock, wait: Wait, go_on: Callable[[Wait], Awaitable[None]]) -> None:
         """Let a call wait without a task, unless its wait is over already."""
-        if wait.state == "answered" or wait.until <= self._now() + SLACK:
+        if self._is_over(wait):
             self._starts.append(partial(go_on, wait))
             return
         if wait.key not in self.waits or self.waits[wait.key].since != wait.since:
             self._changed_waits[wait.key] = wait
         self._held[call.id] = _Held(wait, go_on)
+
+    def _is_over(self, wait: Wait) -> bool:
+        return wait.state == "answered" or wait.until <= self._now() + SLACK
 
     def _given_wait(self, call: ToolUseBlock, number: int) -> Wait | None:
         """Return what an earlier process has left a call waiting for, if that is a result."""
@@ -410,11 +425,12 @@ class ToolRun:
         elif steps is None:
             await self._give(call, await self.asker().answer_to(wait, (wait.until - self._now()).total_seconds()))
         else:
-            self._note(call, "waiting")
-            self._changed_waits[wait.key] = wait
-            await self._keep_changed(steps)
+            if there is None:
+                self._note(call, "waiting")
+                self._changed_waits[wait.key] = wait
+                await self._keep_changed(steps)
             there = self.waits.get(wait.key, wait)
-            if there.state == "answered":  # while it was stored
+            if self._is_over(there):  # it was answered while it was stored
                 await self._give(call, there)
                 return
             self._held[call.id] = _Held(there, partial(self._give, call))
@@ -432,9 +448,29 @@ class ToolRun:
     def _now(self) -> datetime:
         return self.asker().now()
 
-    def _begin(self, call: ToolUseBlock) -> None:
+    def _absent(self, call: ToolUseBlock) -> Tool | None:
+        """Return a stand-in for the tool of a client that is away, if the call has waited for approval; else None."""
+        asked = self.waits.get(("approval", call.id))
+        if asked is None or asked.data != OF_CLIENT:
+            return None
+        return Tool(ToolSpec(call.name, "", {}), _away, is_async=True, category=asked.category, of_client=True)
+
+    def offered(self, tools: Mapping[str, Tool]) -> None:
+        """Have a client that has come back run the calls that wait for it, if other calls still run."""
+        for number, call in enumerate(self._calls, self.before + 1):
+            held, tool = self._held.get(call.id), tools.get(call.name)
+            if self._nursery is not None and held is not None and held.wait.reason == "client" and tool is not None:
+                del self._held[call.id]
+                self._nursery.start_soon(self._run_one, call, tool, dict(call.args), number)
+
+    def _begin(self, call: ToolUseBlock, tool: Tool) -> None:
         self._started[call.id] = trio.current_time()
-        if self.steps is not None:
+        if self.steps is not None and tool.of_client:  # whoever goes on asks the client again, or its next connection
+            self._note(call, "waiting")
+            if ("client", call.id) not in self.waits:
+                wait = attrs.evolve(self.asker().wait_for(call, tool), reason="client")
+                self._changed_waits[wait.key] = wait
+        elif self.steps is not None:
             self._note(call, "begun")
         self.emit(ToolExecutionStarted(call.id, call.name))
 
@@ -463,6 +499,9 @@ class ToolRun:
                     later = self._later(call, number, tool, result.token)
                 else:
                     content, files = await self._told(result)
+        except ClientGoneError as exc:
+            later = self.waits.get(("client", call.id))
+            content, is_error = failure_text(exc), True
         except (Exception, SystemExit, BaseExceptionGroup) as exc:
             # Outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest.
             if isinstance(exc, BaseExceptionGroup) and (rest := exc.split((Exception, SystemExit))[1]) is not None:
@@ -566,6 +605,11 @@ class ToolRun:
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
+
+
+async def _away(**_arguments: Any) -> str:
+    await trio.lowlevel.checkpoint()
+    raise ClientGoneError("the client that runs this tool is gone")
 
 
 def left_results(

@@ -78,6 +78,7 @@ from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.views import TurnView, waiting_call
 from warren.conversation.waits import Wait, WaitKey
 from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Tool
 from warren.reports.tracing import TraceContext
 
 logger: Final = logging.getLogger("warren.turn")
@@ -425,6 +426,11 @@ class Turn:
             self._tool_run.answered(wait)
         if self._approvals is not None or self.steps is None:
             self._asker().answer(wait)
+
+    def offered(self, tools: Mapping[str, Tool]) -> None:
+        """Have a client that has come back run the calls that wait for it."""
+        if self._tool_run is not None:
+            self._tool_run.offered(tools)
 
     def awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call runs, or is held up, and has no result, and may get the one of a wait."""

@@ -17,7 +17,7 @@ from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.principals import LOCAL, Principal
 from warren.base.values import frozen
-from warren.calls.base import Call, answer_of, made, result_of, unwrapped
+from warren.calls.base import Call, SessionRef, answer_of, made, result_of, unwrapped
 from warren.calls.facade import Capabilities, Health, SessionService
 from warren.calls.reading import (
     SubscribeRequest,
@@ -28,6 +28,7 @@ from warren.calls.turns import (
     ContextRequest,
     SessionCall,
     TurnCall,
+    WaitRequest,
 )
 from warren.conversation import codec
 from warren.conversation.events import Envelope, Event
@@ -36,7 +37,7 @@ from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
 from warren.reports.metrics import History, Metrics
 from warren.transport.access.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
-from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
+from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial, RunTool
 from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteLog, TurnPlace
 from warren.transport.client.tools import runner_of
@@ -222,6 +223,8 @@ class RemoteService(SessionService):
             return cast("T", await self._run_turn(call))
         if isinstance(call, ContextRequest) and call.idempotency_key is None:
             call = cast("Call[T]", attrs.evolve(call, idempotency_key=new_key()))
+        if isinstance(call, WaitRequest) and call.extra_tools:
+            return cast("T", await self._wait_with_tools(call))
         cls, facts = type(call), call.facts
         answer = await self._sent(facts.name, call, repeatable=facts.repeatable)
         if result_of(cls) is NoneType:
@@ -330,9 +333,11 @@ class RemoteService(SessionService):
                     place.log.reader.close()
 
     async def _run(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
+        run = runner_of(tools)  # one for all connections: a call that is asked for again runs once
+
         async def send() -> Any:
             if tools:
-                return await self._run_with_tools(turn, place, tools)
+                return await self._run_with_tools(turn, place, tools, run)
             if turn.session_id is not None and place.on_begin is None:
                 return await self._links.run(turn.session_id, turn.method, turn.params)
             claim = await self._links.claim(turn.session_id, place)
@@ -340,12 +345,23 @@ class RemoteService(SessionService):
 
         return await self._links.repeat(send, repeatable=turn.repeatable)
 
-    async def _run_with_tools(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
+    async def _run_with_tools(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool], run: RunTool) -> Any:
         """Run a turn on a connection of its own: the server asks it to run the tools."""
-        async with self._links.own(runner_of(tools)) as connection:
+        async with self._links.own(run) as connection:
             await connection.ask("tools/register", RegisterTools(tuple(each.spec for each in tools)))
             connection.follow(turn.session_id, place)
             return await connection.ask(turn.method, turn.params)
+
+    async def _wait_with_tools(self, call: WaitRequest) -> TurnResult:
+        """Wait for the end of a turn on a connection of its own: the server asks it to run the tools."""
+        run = runner_of(call.extra_tools)
+
+        async def send() -> Any:
+            async with self._links.own(run) as connection:
+                await connection.ask("tools/register", RegisterTools(tuple(each.spec for each in call.extra_tools)))
+                return await connection.ask(call.facts.name, carrying(SessionRef(call.session_id), self._principal))
+
+        return codec.from_server(TurnResult, await self._links.repeat(send, repeatable=True))
 
     async def _complete(
         self, place: TurnPlace, told: _Told | None, session_id: str, first: int | None, last: int | None

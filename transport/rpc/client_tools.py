@@ -7,7 +7,7 @@ from typing import Any, Final
 from warren.base.errors import CapacityExceededError, InvalidParamsError
 from warren.base.values import define, frozen
 from warren.conversation import codec
-from warren.models.tools import Tool, ToolError, ToolSpec
+from warren.models.tools import ClientGoneError, Tool, ToolError, ToolSpec, current_call
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GoneError
 from warren.transport.rpc.params import MAX_TOOLS
@@ -17,10 +17,23 @@ EXECUTE: Final = "tool/execute"
 
 @frozen
 class ExecuteTool:
-    """The parameters of a request to the client: a tool that it has registered, with the model's arguments."""
+    """The parameters of a request to the client: a tool that it has registered, with the model's arguments.
+
+    A client that has lost its connection may be asked for the same call again: `key` tells it so.
+
+    Attributes:
+        name: the tool.
+        arguments: the arguments.
+        session_id: the session.
+        call_id: the id of the call.
+        key: the idempotency key of the call, the same each time that it is asked for.
+    """
 
     name: str
     arguments: dict[str, Any]
+    session_id: str = ""
+    call_id: str = ""
+    key: str = ""
 
 
 @frozen
@@ -35,8 +48,10 @@ class ToolAnswer:
 class ClientTools:
     """The tools of one client, for as long as it is connected.
 
-    A call that fails does not end the turn: the model gets an error as the result if the client is gone, or if its
-    answer cannot be read. A client that never answers runs into the runtime's time limit for tools.
+    A call that fails does not end the turn: the model gets an error as the result if the client's answer cannot be
+    read. If the client is gone, a call of a durable turn waits for it: it comes back by `turn/wait`, or by the same
+    request under its key, on any connection on which it has registered the tool. A client that never answers runs into
+    the runtime's time limit for tools.
 
     Attributes:
         ask: sends a request to the client and returns the response. Raises GoneError if the client is gone, ValueError
@@ -64,9 +79,11 @@ class ClientTools:
     async def _execute(self, name: str, /, **arguments: Any) -> str:
         """Have the client run a tool, and return the text for the model. Raises ToolError."""
         try:
-            return _text_of(await self.ask(EXECUTE, ExecuteTool(name, arguments)))
+            call = current_call()
+            params = ExecuteTool(name, arguments, call.session_id, call.call_id, call.key)
+            return _text_of(await self.ask(EXECUTE, params))
         except GoneError:
-            raise ToolError("the client that runs this tool is gone") from None
+            raise ClientGoneError("the client that runs this tool is gone") from None
         except ValueError as exc:  # a lone surrogate, for example: JSON cannot hold it
             raise ToolError(f"the arguments cannot be sent to the client: {exc}") from exc
 

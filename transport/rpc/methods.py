@@ -19,7 +19,7 @@ from warren.calls.base import Call, Capability, SessionRef, answer_of
 from warren.calls.facade import CALLS, Capabilities, Health, RuntimeService
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import OnBegin
-from warren.calls.turns import SessionCall, TurnCall
+from warren.calls.turns import SessionCall, TurnCall, WaitRequest
 from warren.conversation import codec
 from warren.conversation.views import TurnResult
 from warren.models.tools import ToolSpec
@@ -207,7 +207,10 @@ async def _run_turn(host: Host, caller: Caller, call: SessionCall | TurnCall) ->
         return await caller.stream(call.session_id if isinstance(call, TurnCall) else None, run)
 
 
-async def _perform(host: Host, _caller: Caller, call: Call[Any]) -> Any:
+async def _perform(host: Host, caller: Caller, call: Call[Any]) -> Any:
+    tools = caller.tools if isinstance(call, WaitRequest) else None
+    if tools is not None and WRITE in host.service.principal.scopes:  # who runs a tool tells the model its result
+        object.__setattr__(call, "extra_tools", tools.offered)
     return call.answer(await host.service.perform(call))
 
 

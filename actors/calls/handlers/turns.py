@@ -168,7 +168,7 @@ def no_compaction() -> CompactionDisabledError:
 
 async def wait(local: Local, call: WaitRequest) -> TurnResult:
     """Wait for the end of the running turn, or of the next one."""
-    return await local.supervisor.mailbox(call.session_id).ask(AwaitTurn())
+    return await local.supervisor.mailbox(call.session_id).ask(AwaitTurn(by_name(call.extra_tools)))
 
 
 async def interrupt(local: Local, call: InterruptRequest) -> None:

@@ -162,7 +162,11 @@ class InterruptRequest(SessionRef, Call[None]):
 
 @frozen
 class WaitRequest(SessionRef, Call[TurnResult]):
-    """A turn to wait for."""
+    """A turn to wait for.
+
+    Attributes:
+        extra_tools: tools of a caller that has come back, for the calls of the turn that wait for it.
+    """
 
     facts: ClassVar[Facts] = Facts(
         name="turn/wait",
@@ -173,6 +177,7 @@ class WaitRequest(SessionRef, Call[TurnResult]):
         repeatable=True,
         costly=True,
     )
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
 
 
 @frozen

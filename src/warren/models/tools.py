@@ -166,6 +166,10 @@ class ToolError(Exception):
     """Raise it in a tool to answer the model with an error that has exactly this text."""
 
 
+class ClientGoneError(ToolError):
+    """The client that runs the tool is not connected: the call waits for it in a durable turn, and fails in others."""
+
+
 class ToolArgumentsError(Exception):
     """The model's arguments do not fit the tool's signature."""
 

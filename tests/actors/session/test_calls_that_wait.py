@@ -30,7 +30,7 @@ from warren.conversation.categories import Gates
 from warren.conversation.events import ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import Tool, current_call, tool
+from warren.models.tools import ClientGoneError, Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
 from warren.storage.operations import StoreAnswer
 
@@ -411,3 +411,140 @@ async def test_tools_that_the_caller_brought_are_there_when_it_wakes(tmp_path: P
         await service.approve_tool(session_id, "call-0-0", "allow")
         await trio.sleep(1)
         assert await results(service, session_id) == ["mine"]
+
+
+@attrs.define(eq=False)
+class Client:
+    """A client that runs the tool `own`, while it is there.
+
+    Attributes:
+        ran: the keys of the calls that it has run.
+        here: whether it is connected.
+    """
+
+    ran: list[str] = attrs.field(factory=list)
+    here: bool = True
+
+    @property
+    def tool(self) -> Tool:
+        """The tool as the server has it."""
+
+        async def own() -> str:
+            await trio.sleep(0.1)
+            if not self.here:
+                raise ClientGoneError("gone")
+            self.ran.append(current_call().key)
+            return "mine"
+
+        return attrs.evolve(tool(own), of_client=True)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_client_that_comes_back_runs_its_tool(tmp_path: Path, *, restarted: bool) -> None:
+    """The call waits for it, without a task, in whichever process it comes back."""
+    desk, client = Desk(calls=[["own"]]), Client(here=False)
+    config = attrs.evolve(WEEK, gates=Gates())
+    async with desk.open(tmp_path, config=config) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[client.tool]))
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        await trio.sleep(400)
+        assert await waiting(service, session_id) == [("call-0-0", "client")]
+        assert actor_of(service, session_id) is None
+        if not restarted:
+            client.here = True
+            assert (await service.wait_turn(session_id, extra_tools=[client.tool])).text == "done"
+    async with desk.open(tmp_path, config=config) as service:
+        if restarted:
+            await trio.sleep(30)
+            client.here = True
+            assert (await service.wait_turn(session_id, extra_tools=[client.tool])).text == "done"
+        assert await results(service, session_id) == ["mine"]
+    assert len(client.ran) == 1
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+async def test_a_client_whose_server_stops_is_asked_again(tmp_path: Path, key: str | None) -> None:
+    """A call that it was asked for when the process ended is not reported: its tool runs elsewhere."""
+    desk, client = Desk(calls=[["own", "look"]], hangs=3), Client()
+    config = attrs.evolve(WEEK, gates=Gates())
+    async with trio.open_nursery() as nursery:
+        async with desk.open(tmp_path, config=config) as service:
+            session_id = await new_session(service)
+            started: dict[str, Any] = {"mode": "busy" if key is None else "queue", "idempotency_key": key}
+            started["extra_tools"] = [client.tool]
+            turn = ask(nursery, partial(service.start_turn, session_id, "go", **started))
+            await trio.sleep(0.05)
+        await turn.failure(AgentError)
+    async with desk.open(tmp_path, config=config) as service:
+        await trio.sleep(30)
+        assert await waiting(service, session_id) == [("call-0-0", "client")]
+        if key is None:
+            done = await service.wait_turn(session_id, extra_tools=[client.tool])
+        else:
+            done = await service.start_turn(session_id, "go", **started)
+        assert done.text == "done"
+        assert (await results(service, session_id))[0] == "mine"
+    assert len(client.ran) == 1
+
+
+async def test_a_client_that_stays_away(tmp_path: Path) -> None:
+    """The model is told in the end, and the turn goes on."""
+    desk, client = Desk(calls=[["own"]]), Client(here=False)
+    config = attrs.evolve(WEEK, gates=Gates(), limits=Limits(approval_timeout=20))
+    async with desk.open(tmp_path, config=config) as service:
+        session_id = await new_session(service)
+        done = await service.start_turn(session_id, "go", extra_tools=[client.tool])
+        assert done.text == "done"
+        assert await results(service, session_id) == [
+            "not known: the call has begun, and its result did not come in time"
+        ]
+
+
+async def test_an_approved_call_waits_for_its_client(tmp_path: Path) -> None:
+    """The client is away when the call is allowed, in another process: it is asked once it is back."""
+    desk, client = Desk(calls=[["own"]]), Client()
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[client.tool]))
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    async with desk.open(tmp_path) as service:
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await trio.sleep(1)
+        assert await waiting(service, session_id) == [("call-0-0", "client")]
+        assert (await service.wait_turn(session_id, extra_tools=[client.tool])).text == "done"
+        assert await results(service, session_id) == ["mine"]
+    assert len(client.ran) == 1
+
+
+async def test_a_result_from_outside(tmp_path: Path) -> None:
+    """A tool that says that its result comes later is not called again after a restart."""
+    desk, tokens, config = Desk(calls=[["order"]]), list[str](), attrs.evolve(WEEK, gates=Gates())
+
+    @tool(description="Order.", restart="replay")
+    async def order() -> ToolOutput:
+        await trio.lowlevel.checkpoint()
+        tokens.append(current_call().token(expires=DAY))
+        return ToolOutput.later(tokens[-1])
+
+    def opened() -> AbstractAsyncContextManager[Service]:
+        options: dict[str, Any] = {"tools": [order], "config": config, "clock": desk.clock, "store": tmp_path}
+        return open_runtime(FunctionModel(desk.answer), **options)
+
+    async with opened() as service:
+        session_id = await left(service)
+        assert await waiting(service, session_id) == [("call-0-0", "outside")]
+    desk.ahead += DAY / 2
+    async with opened() as service:
+        await trio.sleep(30)
+        assert await waiting(service, session_id) == [("call-0-0", "outside")]
+        for _ in range(2):
+            await service.complete_tool(tokens[0], "there it is")
+        await trio.sleep(1)
+        assert await results(service, session_id) == ["there it is"]
+        with pytest.raises(InvalidParamsError):
+            await service.complete_tool(tokens[0], "another one")
+    assert len(tokens) == 1

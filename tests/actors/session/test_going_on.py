@@ -327,8 +327,8 @@ async def test_turns_are_counted_once_over_all_their_lives(tmp_path: Path) -> No
         assert (await service.usage()).total.output_tokens == again.usage.output_tokens
 
 
-async def test_a_call_that_waited_for_approval_and_runs_without_it_is_kept_as_begun(tmp_path: Path) -> None:
-    """The gates are open in the second life, which crashes while the call runs: the third does not run it again."""
+async def test_a_call_that_waited_for_approval_is_kept_as_begun(tmp_path: Path) -> None:
+    """It is asked for though the gates are open in the second life, which crashes as it runs: no third one runs it."""
     script = Script(("never",))
     asking, gates = Config(gates=Gates(callback="ask")), Config()
     async with trio.open_nursery() as nursery:
@@ -339,6 +339,10 @@ async def test_a_call_that_waited_for_approval_and_runs_without_it_is_kept_as_be
         await turn.failure(AgentError)
     assert script.runs == []
     async with script.open(tmp_path, config=gates) as service:
+        await trio.sleep(1)
+        assert script.runs == []
+        (pending,) = (await service.read(session_id)).state.pending_approvals
+        await service.approve_tool(session_id, pending.call_id, "allow")
         await trio.sleep(1)
         assert script.runs == ["never"]
         crash(service, session_id)

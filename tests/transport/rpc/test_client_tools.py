@@ -15,12 +15,13 @@ from tests.support.runtime import open_runtime
 from tests.transport.clients import Client, connect, gateway
 from tests.transport.rpc.endpoints import Line, opened
 from tests.transport.stdio.client import Near, near
+from warren.actors.turn.toolbox import NO_RESULT
 from warren.base.errors import CapacityExceededError
 from warren.calls.facade import RuntimeService
 from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import ToolError, ToolSpec, tool
+from warren.models.tools import ToolCall, ToolError, ToolSpec, calling, tool
 from warren.settings.config import Config, Limits
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.endpoint import Dispatcher
@@ -51,6 +52,7 @@ class Bench:
     async def call(self, /, **arguments: Any) -> None:
         (offered,) = self.tools.offered
         key = str(arguments.get("q", ""))
+        calling.set(ToolCall("session", 1, 1, "call", "lookup", {}))
         try:
             self.came[key] = await offered.call(**offered.bind(arguments))
         except ToolError as exc:
@@ -75,7 +77,9 @@ async def test_a_call_is_a_request_and_its_answer_the_result() -> None:
         nursery.start_soon(lambda: bench.call(q="x", name="n", self=1))
         await trio.testing.wait_all_tasks_blocked()
         assert bench.sent[0]["method"] == "tool/execute"
-        assert bench.sent[0]["params"] == {"name": "lookup", "arguments": {"q": "x", "name": "n", "self": 1}}
+        params = bench.sent[0]["params"]
+        assert (params["name"], params["arguments"]) == ("lookup", {"q": "x", "name": "n", "self": 1})
+        assert (params["session_id"], params["call_id"]) == ("session", "call")
         bench.answer(0, {"content": "found", "is_error": False})
     assert bench.came == {"x": "found"}
 
@@ -201,7 +205,9 @@ async def test_a_turn_uses_the_clients_tool(surface: Any) -> None:
     async with open_runtime(FunctionModel(calls_lookup)) as service, surface(service) as client:
         turn = await start(client, "weather")
         request = await client.asked()
-        assert request["params"] == {"name": "lookup", "arguments": {"q": "weather"}}
+        params = request["params"]
+        assert (params["name"], params["arguments"]) == ("lookup", {"q": "weather"})
+        assert params["key"].startswith(params["session_id"])
         assert (await client.call("health"))["running_turns"] == 1
         await client.answer(request, result={"content": "sunny", "is_error": False})
         result = (await client.reply(turn))["result"]
@@ -235,18 +241,19 @@ async def test_a_silent_client_runs_into_the_time_limit(surface: Any) -> None:
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_a_client_that_leaves_gives_its_turn_an_error_result(surface: Any, tmp_path: Path) -> None:
-    """The turn ends, is stored, and its transcript has the error; the next client's turns have no such tool."""
-    async with open_runtime(FunctionModel(calls_lookup), store=tmp_path) as service:
+async def test_a_client_that_leaves_for_good_gives_its_turn_an_error_result(surface: Any, tmp_path: Path) -> None:
+    """The turn waits for it, ends, is stored, and has the error; the next client's turns have no such tool."""
+    config = Config(limits=Limits(approval_timeout=1.5))
+    async with open_runtime(FunctionModel(calls_lookup), store=tmp_path, config=config) as service:
         async with surface(service) as client:
             await start(client)
             await client.asked()
             (session,) = (await service.list()).sessions
             await client.hang_up()
-            while (await service.read(session.session_id)).state.is_active:  # noqa: ASYNC110 - only the service shows it
-                await trio.sleep(0.001)
+            while (await service.read(session.session_id)).state.turn is not None:  # noqa: ASYNC110 - only the service shows it
+                await trio.sleep(0.01)
         state = (await service.read(session.session_id)).state
-        assert state.last_assistant_text == "error: the client that runs this tool is gone"
+        assert state.last_assistant_text == f"error: {NO_RESULT}"
         assert (await service.start_turn(session.session_id, "again")).text == "no tools"
 
 
