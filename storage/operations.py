@@ -5,7 +5,7 @@ code of its own for each kind of operation.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -249,15 +249,22 @@ class Labelled:
 
 @frozen
 class Label(Operation[Labelled]):
-    """Change a session's labels and its title; None removes a label. A running turn goes on.
+    """Change a session's labels, its title and its allowed tools; None removes a label. A running turn goes on.
 
     Fails with SessionNotFoundError if there is no such session or it is archived, with StoreError(cause="leased") if
     another process has the session: that one would go on showing the old labels.
+
+    Attributes:
+        session_id: the session.
+        changes: the labels to change.
+        title: the new title; None leaves it as it is.
+        ask_again: names of tools that are no longer allowed.
     """
 
     session_id: str
     changes: Mapping[str, str | None]
     title: str | None = None
+    ask_again: Collection[str] = ()
 
 
 @frozen

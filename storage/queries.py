@@ -242,8 +242,10 @@ class SessionList(Query[Rows[SessionRecord]]):
 
 
 @frozen
-class WaitList(Query[Rows[tuple[str, Wait]]]):
-    """A page of the waits of all sessions of a tenant that nobody has answered, with their sessions, the oldest first.
+class WaitList(Query[Rows[tuple[str, Wait, str | None]]]):
+    """A page of the waits of all sessions of a tenant that nobody has answered, the oldest first.
+
+    Each comes with the id of its session before it, and the title behind it.
 
     Attributes:
         tenant: the tenant.

@@ -118,6 +118,7 @@ class _Details(SessionOptions):
     parent: Parent | None = None
     left_out: tuple[Span, ...] = ()
     parts_left_out: tuple[Span, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
 
 
 _OPTIONS: Final = tuple(attrs.fields_dict(SessionOptions))
@@ -144,10 +145,6 @@ def _defaults() -> tuple[Any, ...]:
 
 def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
-    # Not a `_Details`, which `codec.encode` takes apart field by field. Defaults are told by identity: a comparison of
-    # values takes twice as long as the rest, and a default that is another object is written, which does no harm.
-    each = zip(_DETAILS, _details_of(record), _defaults(), strict=True)
-    details = {name: value for name, value, default in each if value is not default}
     return (
         record.session_id,
         microseconds(record.created_at),
@@ -161,12 +158,21 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.head,
         codec.encode(record.labels).decode() if record.labels else "{}",
         record.title,
-        codec.encode_whole({**record.options.stored, **details}).decode(),
+        details_text(record),
         record.tenant,
         record.owner,
         None if record.turn is None else _turn_text(record.turn),
         None if record.turn is None or record.turn.wakes is None else microseconds(record.turn.wakes),
     )
+
+
+def details_text(record: SessionRecord) -> str:
+    """Return the column `details` of a record."""
+    # Not a `_Details`, which `codec.encode` takes apart field by field. Defaults are told by identity: a comparison of
+    # values takes twice as long as the rest, and a default that is another object is written, which does no harm.
+    each = zip(_DETAILS, _details_of(record), _defaults(), strict=True)
+    details = {name: value for name, value, default in each if value is not default}
+    return codec.encode_whole({**record.options.stored, **details}).decode()
 
 
 def _turn_text(turn: OpenTurn) -> str:
@@ -217,6 +223,7 @@ class _WaitDetails:
     may_have_run: bool = False
     decision: Decision | None = None
     result: ToolResult | None = None
+    answered_at: datetime | None = None
     data: Mapping[str, Any] | None = None
 
 

@@ -64,6 +64,7 @@ from warren.base.errors import (
 )
 from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
+from warren.conversation.categories import Decision
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed, TurnStarted
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
@@ -218,10 +219,17 @@ class SessionActor:
     @property
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The tool calls of the open turn that wait for approval, and the questions of those that run."""
-        waits = self.conversation.unanswered
-        if self._turn is not None and self._turn.steps is None:
-            waits = self._turn.waits_in_memory
-        return tuple(pending_approval(wait) for wait in waits if wait.reason in DECIDED)
+        return tuple(pending_approval(wait) for wait in self._unanswered if wait.reason in DECIDED)
+
+    @property
+    def _unanswered(self) -> Sequence[Wait]:
+        turn = self._turn
+        return self.conversation.unanswered if turn is None or turn.steps is not None else turn.waits_in_memory
+
+    @property
+    def approvals_in_memory(self) -> Sequence[PendingApproval]:
+        """Those of a turn that no store has before its end."""
+        return self.pending_approvals if self._turn is not None and self._turn.steps is None else ()
 
     def view(self) -> SessionView:
         """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
@@ -423,9 +431,11 @@ class SessionActor:
                 raise problem
             mail.answer(None)
             return
-        turn.answered(answered(wait, message))
+        wait = answered(wait, message, self.shared.storage.now())
+        turn.answered(wait)
         if message.audit is not None:
             self.shared.auditor.add(message.audit)
+        self._remember(wait, message)
         mail.answer(None)
 
     async def _store_answer(self, mail: Mail[None], message: GiveAnswer) -> Result:
@@ -442,7 +452,7 @@ class SessionActor:
             elif wait is None:
                 problem = not_waiting(message)
             elif wait.state == "waiting":
-                stored = answered(wait, message)
+                stored = answered(wait, message, self.shared.storage.now())
                 await conversation.store_answer(stored, message.audit)
                 conversation.answered(stored)  # the next answer may be looked at before this result is applied
             else:
@@ -454,11 +464,21 @@ class SessionActor:
             if stored is not None:
                 if self._turn is not None:
                     self._turn.answered(stored)
+                self._remember(stored, message)
                 self.host.changed(self.session_id)
             self._answers.remove(mail)
             mail.answer(None) if problem is None else mail.refuse(problem)
 
         return apply
+
+    def _remember(self, wait: Wait, message: GiveAnswer) -> None:
+        """Keep what an answer says of later calls of the tool; it is the answer to those that wait already, too."""
+        if not self.conversation.remember(wait):
+            return
+        for each in self._unanswered:
+            if (each.reason, each.name) == ("approval", wait.name) and not each.stands_alone:
+                entry = message.audit and attrs.evolve(message.audit, details={"call": each.wait_id})
+                self.mailbox.post(GiveAnswer(DECIDED, each.wait_id, Decision(allow=True), audit=entry))
 
     def _awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call of the open turn has begun, and has no result."""
@@ -642,8 +662,8 @@ class SessionActor:
                     self._mail.insert(0, mail)
                 case Withdraw(input_id=input_id):
                     self._send(partial(self._store_withdrawal, conversation.inbox.withdraw(mail, input_id)))
-                case Relabel(changes=changes, title=title, stored=stored):
-                    conversation.relabel(changes, title, stored)
+                case Relabel():
+                    conversation.relabel(mail.message)
                     mail.answer(conversation.known)
                 case Loaded():
                     mail.answer(conversation.known)
@@ -794,6 +814,7 @@ class SessionActor:
             NOTHING_LEFT if kept is None else dict(conversation.calls),
             conversation.waits,
             woken,
+            lambda: conversation.known.allowed_tools,
         )
         if kept is not None:  # else its first event tells those who wait for it
             self._tell_begun()

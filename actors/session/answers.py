@@ -1,5 +1,6 @@
 """Answers to what tool calls wait for: who may give which, and what those hear whose answer does not count."""
 
+from datetime import datetime
 from typing import Final
 
 from warren.actors.protocol import GiveAnswer
@@ -14,9 +15,9 @@ def answers(wait: Wait, message: GiveAnswer) -> bool:
     return same and (message.begins is None or message.begins.data == wait.data)
 
 
-def answered(wait: Wait, message: GiveAnswer) -> Wait:
-    """Return a wait with its answer."""
-    return wait.changed(state="answered", decision=message.decision, result=message.result)
+def answered(wait: Wait, message: GiveAnswer, now: datetime) -> Wait:
+    """Return a wait with its answer, which is given now (UTC)."""
+    return wait.changed(state="answered", decision=message.decision, result=message.result, answered_at=now)
 
 
 def contradiction(wait: Wait, message: GiveAnswer) -> InvalidParamsError | None:
@@ -27,10 +28,14 @@ def contradiction(wait: Wait, message: GiveAnswer) -> InvalidParamsError | None:
         return None
     if wait.decision is not None:
         how = "allowed" if wait.decision.allow else "denied"
-        return _at(message, f"tool call {wait.wait_id!r} was {how} before")
+        return _at(message, f"tool call {wait.wait_id!r} was {how}{_when(wait)}")
     if wait.result is not None:
-        return _at(message, f"tool call {wait.wait_id!r} has another result already")
+        return _at(message, f"tool call {wait.wait_id!r} has got another result{_when(wait)}")
     return _at(message, f"tool call {wait.wait_id!r} waits no more: nobody answered in time, or its turn has ended")
+
+
+def _when(wait: Wait) -> str:
+    return " before" if wait.answered_at is None else f" at {wait.answered_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def not_waiting(message: GiveAnswer) -> InvalidParamsError:

@@ -2,14 +2,14 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from warren.actors.events.eventlog import EventLog
 from warren.actors.observe.metrics import ABOUT_ONE
-from warren.actors.protocol import GiveAnswer
+from warren.actors.protocol import GiveAnswer, Relabel
 from warren.actors.resources.storage import Storage
 from warren.actors.session.answers import answers
 from warren.actors.session.ending import Ending
@@ -36,7 +36,6 @@ from warren.storage.operations import (
     Commit,
     EndInputs,
     InputOutcome,
-    Labelled,
     Lease,
     LeaseHeld,
     Reserve,
@@ -244,6 +243,8 @@ class Conversation:
                 self.rewound = went_back_at is not None and record.updated_at <= went_back_at
                 self.calls = {each.call_id: each for each in calls}
                 self.waits = {each.key: each for each in waits}
+                for each in waits:
+                    self.remember(each)  # the process that stored the answer may have ended before it could
                 self.inbox.load(inbox, inbox_to, () if record.turn is None else record.turn.inputs)
                 if record.turn_open and record.turn is None:
                     await self._close_open_turn(record)
@@ -388,20 +389,33 @@ class Conversation:
 
     # -- changing
 
-    def relabel(self, changes: Mapping[str, str | None], title: str | None, stored: Labelled | None) -> None:
-        """Show other labels and another title; ignore a change that the store made before the newest one shown."""
+    def relabel(self, change: Relabel) -> None:
+        """Show other labels and another title; ignore a change that the store made before the newest one shown.
+
+        Tools are asked about again in each case.
+        """
+        stored = change.stored
         if stored is None:
-            self.record = relabelled(self.known, changes, title)
+            self.record = relabelled(self.known, change.changes, change.title, change.ask_again)
         elif stored.change > self._labelled:
             self._labelled, now = stored.change, stored.record
             self.record = self.known.changed(labels=now.labels, title=now.title or self.known.title)
 
+    def remember(self, wait: Wait) -> bool:
+        """Let the tool of a call run without approval if its answer says so; return that. The next commit stores it."""
+        decision, allowed = wait.decision, self.known.allowed_tools
+        if decision is None or not decision.remember or wait.stands_alone:
+            return False
+        if wait.name not in allowed:
+            self.record = self.known.changed(allowed_tools=(*allowed, wait.name))
+        return True
+
     def keep(self, record: SessionRecord) -> None:
-        """Replace the record, but not its labels and title, which may have changed since the new one was made."""
+        """Replace the record, but not what may have changed since the new one was made."""
         now = self.known
-        labels, title = now.labels, now.title or record.title
-        same = record.labels is labels and record.title == title
-        self.record = record if same else record.changed(labels=labels, title=title)
+        labels, title, allowed = now.labels, now.title or record.title, now.allowed_tools
+        same = record.labels is labels and record.title == title and record.allowed_tools is allowed
+        self.record = record if same else record.changed(labels=labels, title=title, allowed_tools=allowed)
 
     async def commit(
         self, record: SessionRecord, terminal: Envelope | None, ending: Ending, ended: Charge
@@ -564,6 +578,8 @@ class Conversation:
         rows = tuple([MessageRow(place, record.updated_at, body) for place, body in zip(places, bodies, strict=False)])
         inputs = self.inbox.outcome(ending)
         settles = settles or (record.turn is None and bool(self.calls))
+        if self.record is not None and record.allowed_tools is not self.record.allowed_tools:
+            record = record.changed(allowed_tools=self.record.allowed_tools)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
         base, lease = self._base(), self.lease or FIRST

@@ -92,6 +92,7 @@ class Approvals:
         time: the turn's running time.
         changed: called when there are other calls that wait.
         now: returns the time (UTC).
+        allowed: returns the names of the tools whose calls run without approval in the session.
     """
 
     gates: Gates
@@ -100,12 +101,17 @@ class Approvals:
     time: RunningTime
     changed: Callable[[], object] = lambda: None
     now: Callable[[], datetime] = utc_now
+    allowed: Callable[[], Collection[str]] = tuple
     _waiting: dict[WaitKey, _Waiting] = attrs.field(factory=dict)
     _answered: list[Wait] = attrs.field(factory=list)
 
     def asks(self, tool: Tool) -> bool:
         """Return whether calls of a tool wait for approval."""
         return self.gates.of(tool.category) == "ask"
+
+    def holds_up(self, call: ToolUseBlock, tool: Tool) -> bool:
+        """Return whether a call waits for approval: not if its tool is allowed for the session."""
+        return self.asks(tool) and call.name not in self.allowed()
 
     def denied(self, tool: Tool) -> str | None:
         """Return the reason, for the model, if calls of a tool are always refused; else None."""

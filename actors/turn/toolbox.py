@@ -297,7 +297,7 @@ class ToolRun:
             bound = tool.bind(call.args)
         except ToolArgumentsError as exc:
             return self._refuse(call, failure_text(exc))
-        asks = approvals is not None and approvals.asks(tool)
+        asks = approvals is not None and approvals.holds_up(call, tool)
         if asks or ("approval", call.id) in self.waits:  # asked before, whatever the gates say now
             self._ask(call, tool, bound, number)
         else:
@@ -381,7 +381,8 @@ class ToolRun:
 
     def _hold(self, call: ToolUseBlock, wait: Wait, go_on: Callable[[Wait], Awaitable[None]]) -> None:
         """Let a call wait without a task, unless its wait is over already."""
-        if self._is_over(wait):
+        # One that is new is told of in any case, however short its time is.
+        if wait.key in self.waits and self._is_over(wait):
             self._starts.append(partial(go_on, wait))
             return
         if wait.key not in self.waits or self.waits[wait.key].since != wait.since:

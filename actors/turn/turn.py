@@ -118,6 +118,7 @@ class Turn:
         left: the calls of its newest answer that an earlier process has left, by id, with their states.
         waits: the waits of its calls that the store has, which change while it runs.
         woken: whether it had suspended, and goes on without anything to take back.
+        allowed: returns the names of the tools whose calls run without approval in the session, whatever the gates say.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
@@ -147,6 +148,7 @@ class Turn:
     left: Mapping[str, KeptCall] = NOTHING_LEFT
     waits: Mapping[WaitKey, Wait] = NO_WAITS
     woken: bool = False
+    allowed: Callable[[], Collection[str]] = tuple
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -872,7 +874,7 @@ class Turn:
     def _gates(self, gates: Gates) -> Approvals:
         settings = self.plan.settings
         timeout, now = settings.limits.approval_timeout, settings.storage.now
-        return Approvals(gates, timeout, self.emit, self._time, self.changed, now)
+        return Approvals(gates, timeout, self.emit, self._time, self.changed, now, self.allowed)
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context.

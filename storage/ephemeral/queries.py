@@ -275,9 +275,9 @@ def _open_waits(store: Contents, query: ask.OpenWaits) -> dict[str, Sequence[Wai
     return {session_id: sorted(waits, key=_since) for session_id, waits in found.items() if waits}
 
 
-def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait]]:
+def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait, str | None]]:
     found = [
-        (each.record.session_id, wait)
+        (each.record.session_id, wait, each.record.title)
         for each in _of(store, query.tenant)
         for wait in each.unanswered
         if wait.reason in query.reasons

@@ -221,7 +221,7 @@ class EphemeralStore(Contents):
     def label(self, operation: Label) -> Labelled:
         """Apply the operation."""
         session = self._session(operation.session_id)
-        session.record = relabelled(session.record, operation.changes, operation.title)
+        session.record = relabelled(session.record, operation.changes, operation.title, operation.ask_again)
         self._changes += 1
         return Labelled(session.record, self._changes)
 

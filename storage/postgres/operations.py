@@ -30,6 +30,7 @@ from warren.storage.rows import (
     before,
     continued,
     corrupt,
+    details_text,
     number_in,
 )
 
@@ -78,7 +79,7 @@ _ANSWERS: Final = f"""
 _AWAKE: Final = "UPDATE warren.sessions SET wakes = NULL WHERE key = $1::int8 AND wakes IS NOT NULL"
 _RECORD_OF: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE key = $1::int8"
 _LABEL: Final = """
-    UPDATE warren.sessions SET labels = $2, marks = $3::text[], title = $4
+    UPDATE warren.sessions SET labels = $2, marks = $3::text[], title = $4, details = coalesce($5, details)
     WHERE key = $1::int8 RETURNING nextval('warren.changes')
 """
 # A stronger lock than that of other changes: a fork that copies the rows of the session goes first.
@@ -182,16 +183,18 @@ async def archive(operation: ops.Archive, db: Connection, holder: Holder) -> Non
 
 
 async def label(operation: ops.Label, db: Connection, holder: Holder) -> ops.Labelled:
-    """Change the labels and the title of a session's row."""
+    """Change the labels, the title and the allowed tools of a session's row."""
     session, state = await _writable(db, holder, operation.session_id)
     if state == DELETED:
         raise not_found(operation.session_id)
     if state == ARCHIVED:
         raise retired(operation.session_id)
     record: SessionRecord = record_of((await db.fetch(_RECORD_OF, session))[0])
-    record = relabelled(record, operation.changes, operation.title)
+    record = relabelled(record, operation.changes, operation.title, operation.ask_again)
     labels, title = codec.encode(record.labels).decode(), None if record.title is None else escaped(record.title)
-    return ops.Labelled(record, await db.value(_LABEL, session, labels, array(marks_of(record.labels)), title))
+    details = escaped(details_text(record)) if operation.ask_again else None
+    values = labels, array(marks_of(record.labels)), title, details
+    return ops.Labelled(record, await db.value(_LABEL, session, *values))
 
 
 async def delete(operation: ops.Delete, db: Connection, holder: Holder) -> None:

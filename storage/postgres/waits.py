@@ -35,7 +35,7 @@ _OPEN_WAITS: Final = f"""
     WHERE session_id = ANY ($1::text[]) AND s.state = {OPEN} AND w.state = 'waiting' ORDER BY since, w.key
 """
 _LIST: Final = f"""
-    SELECT session_id, {_WAIT} FROM warren.waits w JOIN warren.sessions s ON s.key = w.session
+    SELECT session_id, {_WAIT}, title FROM warren.waits w JOIN warren.sessions s ON s.key = w.session
     WHERE w.tenant = $1 AND w.state = 'waiting' AND reason = ANY ($2::text[]) AND s.state = {OPEN}
     ORDER BY since, w.key LIMIT $3::int8 OFFSET $4::int8
 """
@@ -86,10 +86,10 @@ async def open_waits(at: Reading, query: OpenWaits) -> Mapping[str, Sequence[Wai
     return found
 
 
-async def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait]]:
+async def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait, str | None]]:
     """Return a page of the waits of a tenant that nobody has answered."""
     rows = await at.db.fetch(_LIST, query.tenant, array(list(query.reasons)), query.limit, query.offset)
-    return Rows(rows, _of_session, _name)
+    return Rows(rows, _listed, _name)
 
 
 async def next_wake(at: Reading, _query: NextWake) -> datetime | None:
@@ -101,6 +101,11 @@ async def next_wake(at: Reading, _query: NextWake) -> datetime | None:
 def _of_session(row: Row) -> tuple[str, Wait]:
     session_id, *wait = row
     return unescaped(session_id), wait_in(_plain(wait))
+
+
+def _listed(row: Row) -> tuple[str, Wait, str | None]:
+    *wait, title = row
+    return *_of_session(tuple(wait)), None if title is None else unescaped(title)
 
 
 def _plain(row: Sequence[object]) -> Row:

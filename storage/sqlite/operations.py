@@ -42,6 +42,7 @@ from warren.storage.rows import (
     before,
     continued,
     corrupt,
+    details_text,
     microseconds,
     number_in,
     record_to_row,
@@ -105,7 +106,10 @@ ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM session
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
 _ARCHIVE: Final = f"UPDATE sessions SET state = 1, turn = NULL, wakes = NULL, change = {NEXT_CHANGE} WHERE key = ?"
 _AWAKE: Final = "UPDATE sessions SET wakes = NULL WHERE key = ? AND wakes IS NOT NULL"
-_LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {NEXT_CHANGE} WHERE key = ? RETURNING change"
+_LABEL: Final = f"""
+    UPDATE sessions SET labels = ?, title = ?, details = coalesce(?, details), change = {NEXT_CHANGE} WHERE key = ?
+    RETURNING change
+"""
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
         labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, turn = NULL, wakes = NULL,
@@ -266,15 +270,17 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
 
 
 def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
-    """Change the labels and the title of a session's row."""
+    """Change the labels, the title and the allowed tools of a session's row."""
     key, state = writable(db, holder, operation.session_id)
     if state == DELETED:
         raise not_found(operation.session_id)
     if state == ARCHIVED:
         raise retired(operation.session_id)
     record = row_to_record(db.execute(_RECORD_OF, (key,)).get)
-    record = relabelled(record, operation.changes, operation.title)
-    return Labelled(record, db.execute(_LABEL, (codec.encode(record.labels).decode(), record.title, key)).get)
+    record = relabelled(record, operation.changes, operation.title, operation.ask_again)
+    details = details_text(record) if operation.ask_again else None
+    values = codec.encode(record.labels).decode(), record.title, details, key
+    return Labelled(record, db.execute(_LABEL, values).get)
 
 
 def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:

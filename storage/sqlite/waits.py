@@ -44,7 +44,7 @@ _OPEN_WAITS: Final = f"""
     ORDER BY since, waits.key
 """
 _LIST: Final = f"""
-    SELECT {raw("session_id")}, {_WAIT} FROM waits CROSS JOIN sessions ON sessions.key = session
+    SELECT {raw("session_id")}, {_WAIT}, {raw("title")} FROM waits CROSS JOIN sessions ON sessions.key = session
     WHERE waits.tenant = ? AND waits.state = 'waiting' AND reason IN (SELECT value FROM json_each(?))
         AND sessions.state = {OPEN}
     ORDER BY since, waits.key LIMIT ? OFFSET ?
@@ -98,11 +98,11 @@ def open_waits(at: Reading, query: OpenWaits) -> Mapping[str, Sequence[Wait]]:
     return found
 
 
-def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait]]:
+def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait, str | None]]:
     """Return a page of the waits of a tenant that nobody has answered."""
     values = query.tenant, json.dumps(list(query.reasons)), query.limit, query.offset
     rows: list[Any] = at.db.execute(_LIST, values).fetchall()
-    return Rows(rows, _of_session, _name)
+    return Rows(rows, _listed, _name)
 
 
 def next_wake(at: Reading, _query: NextWake) -> datetime | None:
@@ -114,6 +114,11 @@ def next_wake(at: Reading, _query: NextWake) -> datetime | None:
 def _of_session(row: tuple[Any, ...]) -> tuple[str, Wait]:
     session_id, *wait = row
     return text_in(session_id, "session_id"), wait_in(tuple(wait))
+
+
+def _listed(row: tuple[Any, ...]) -> tuple[str, Wait, str | None]:
+    *wait, title = row
+    return *_of_session(tuple(wait)), None if title is None else text_in(title, "title")
 
 
 def _name(row: tuple[Any, ...]) -> str:

@@ -317,7 +317,7 @@ def test_a_view_shows_the_record() -> None:
 
 def test_a_summary_shows_the_record() -> None:
     """A row of `list` says the same as `read`, shorter."""
-    waits = PendingApproval("call-1", "shell", {"command": "ls"}, "shell", RECORD.updated_at)
+    waits = PendingApproval("call-1", "shell", {"command": "ls"}, "shell", RECORD.created_at, RECORD.updated_at)
     summary = summary_of(RECORD, live=False, active=False, pending=1)
     view = view_of(RECORD, live=False, active=False, pending=(waits,))
     for name in attrs.fields_dict(type(summary)).keys() - {"total_tokens", "pending_approvals", "node"}:

@@ -27,7 +27,7 @@ from warren.conversation import codec
 from warren.conversation.events import DELTAS, Envelope, Event
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import UsageReport
 from warren.transport.rpc.results import Registered
@@ -76,6 +76,7 @@ RESULTS: Final[Mapping[str, type]] = {
     "session/withdraw": Withdrawn,
     "tool/approve": Decided,
     "tool/complete": Completed,
+    "approvals/list": ApprovalPage,
     "peer/send": PeerMessageSent,
     "peer/list": Peers,
     "capabilities/get": Capabilities,

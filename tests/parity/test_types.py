@@ -88,6 +88,8 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "call_id": "text",
         "decision": "",
         "reason": "text/none",
+        "remember": "flag",
+        "ask_again": "none",
         "since": "none",
         "until": "none",
         "action": "none",

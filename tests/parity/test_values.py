@@ -48,6 +48,7 @@ NAMES: Final = {
     "turn/interrupt": "interrupt",
     "tool/approve": "approve_tool",
     "tool/complete": "complete_tool",
+    "approvals/list": "approvals",
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from psycopg.pq.abc import PGresult
+from trio.testing import wait_all_tasks_blocked
 
 from tests.service.principals import ACME, OF_SESSIONS, called
 from tests.support.postgres import database
@@ -60,6 +61,7 @@ async def test_a_foreign_session_takes_the_work_of_an_unknown_one(tmp_path: Path
 async def compare(service: RuntimeService, session_id: str) -> None:
     """Check the work of all methods."""
     foreign = service.as_(ACME)
+    await wait_all_tasks_blocked()  # the runtime's first look at its store is nobody's call
     for method in OF_SESSIONS:
         await called(foreign, method, new_session_id())
         found, unknown = await work(foreign, method, session_id), await work(foreign, method, new_session_id())

@@ -565,6 +565,7 @@ KINDS["memory/search"] = Kind(
 )
 KINDS["memory/forget"] = Kind(partial(look_at, method="forget_memory"), frozenset({"SESSION_MEMORY_DISABLED"}))
 KINDS["audit/list"] = Kind(partial(ask, method="audit"))
+KINDS["approvals/list"] = Kind(partial(ask, method="approvals"))
 KINDS["usage/get"] = Kind(partial(ask, method="usage"))
 KINDS["tenants/list"] = Kind(partial(ask, method="tenants"))
 KINDS["nodes/list"] = Kind(partial(ask, method="nodes"))

@@ -317,7 +317,7 @@ async def test_waits_stay(tmp_path: Path) -> None:
     store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
     assert await store.read(NextWake()) == WAKES
     assert await store.read(WaitingSessions()) == []
-    assert await store.read(WaitList("turns", ["approval"])) == [("open", wait(1))]
+    assert await store.read(WaitList("turns", ["approval"])) == [("open", wait(1), None)]
     answered = wait(0, "client", state="answered", result=ToolResult("call-0", "it rains"))
     (found,) = await store.write([Claim("open")])
     assert isinstance(found, Claimed)

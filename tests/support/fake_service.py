@@ -58,6 +58,7 @@ from warren.calls.sessions import (
 )
 from warren.calls.streams import EventReader, OnBegin
 from warren.calls.turns import (
+    ApprovalsRequest,
     ApproveRequest,
     CompactRequest,
     CompleteRequest,
@@ -78,6 +79,7 @@ from warren.conversation.options import given
 from warren.conversation.records import CompactionEntry, Lifecycle, SessionRecord
 from warren.conversation.usage import Usage
 from warren.conversation.views import (
+    ApprovalPage,
     Billing,
     ContextView,
     HistoryPage,
@@ -622,6 +624,7 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     WithdrawRequest: _of_session(lambda _session, _call: None),
     ApproveRequest: _of_session(lambda _session, _call: None),
     CompleteRequest: _of_session(lambda _session, _call: None),
+    ApprovalsRequest: _of_runtime(lambda _service: ApprovalPage(())),
     PeerMessage: _of_session(lambda _session, _call: "m1"),
     PeersRequest: _of_session(lambda _session, _call: ()),
     HistoryRequest: _of_session(lambda session, call: HistoryPage(session.session_id, (), call.offset, 0)),

@@ -28,7 +28,9 @@ OPTIONS: Final[Mapping[str, tuple[str, bool]]] = {
     "reject_always": ("Always reject this tool", False),
 }
 """The options that the client shows: name, and whether the call may run. The key is both the kind and the id."""
-ALWAYS: Final = frozenset({"allow_always", "reject_always"})
+ALLOW_ALWAYS: Final = "allow_always"
+REJECT_ALWAYS: Final = "reject_always"
+ALWAYS: Final = frozenset({ALLOW_ALWAYS, REJECT_ALWAYS})
 MAY_HAVE_RUN: Final = "may have run already: the process ended during it"
 NO_ANSWER: Final = "the client returned no decision"
 UPDATE: Final = "sessionUpdate"
@@ -38,24 +40,24 @@ logger: Final = logging.getLogger(__name__)
 
 @define(eq=False)
 class Permissions:
-    """The user's decisions about the tool calls of one session.
+    """The user's decisions about the tool calls of one session. The session itself keeps the tools that always run.
 
     Attributes:
         service: the runtime.
         session_id: the session.
         ask: sends requests to the client.
-        always: the decisions that hold for all further calls of a tool, by the tool's name: whether they run.
+        rejected: the tools that the user has rejected for all further calls.
     """
 
     service: SessionService
     session_id: str
     ask: Ask
-    always: dict[str, bool] = attrs.field(factory=dict)
+    rejected: set[str] = attrs.field(factory=set)
 
     async def approve(
         self, event: ToolApprovalRequested, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Have the user allow or deny a call, unless a decision for all calls of the tool exists, and tell the runtime.
+        """Have the user allow or deny a call, unless all calls of the tool are rejected, and tell the runtime.
 
         A question of a running call is put in each case, as its text is another one each time. So is a call that may
         have run already, which the title says.
@@ -63,14 +65,14 @@ class Permissions:
         `task_status` is started once the request to the client is queued. An answer that cannot be read denies the
         call. Nothing that the client does raises.
         """
-        allow = None if event.stands_alone else self.always.get(event.name)
-        if allow is None:
-            decision = await self._asked(event, task_status.started)
-        else:
+        if event.name in self.rejected and not event.stands_alone:
             task_status.started()
-            decision = Decision(allow)
+            decision = Decision(allow=False)
+        else:
+            decision = await self._asked(event, task_status.started)
+        answer, reason, remember = decision.answer, decision.reason, decision.remember
         try:
-            await self.service.approve_tool(self.session_id, event.id, decision.answer, reason=decision.reason)
+            await self.service.approve_tool(self.session_id, event.id, answer, reason=reason, remember=remember)
         except WarrenError as exc:  # it has timed out, or its turn has ended
             logger.info("session %s: the user's decision came too late: %s", self.session_id, exc)
 
@@ -82,10 +84,9 @@ class Permissions:
         if chosen not in OPTIONS:
             logger.warning("session %s: no permission for %s: %s", self.session_id, event.name, _problem(response))
             return Decision(allow=False, reason=NO_ANSWER)
-        allow = OPTIONS[chosen][1]
-        if chosen in ALWAYS and not event.stands_alone:
-            self.always[event.name] = allow
-        return Decision(allow)
+        if chosen == REJECT_ALWAYS and not event.stands_alone:
+            self.rejected.add(event.name)
+        return Decision(OPTIONS[chosen][1], remember=chosen == ALLOW_ALWAYS)
 
 
 def chosen_of(response: Response) -> str | None:

@@ -39,6 +39,8 @@ def _run(argv: list[str]) -> int:
 
 COMMANDS: Final = {
     "acp": ("pipe.acp:acp", "Serve an editor or another client that speaks the Agent Client Protocol."),
+    "approvals": ("approvals:approvals", "List the tool calls that wait for approval, of all sessions."),
+    "approve": ("approvals:approve", "Allow a tool call that waits for approval: the session's turn goes on with it."),
     "audit": ("audit:audit", "Show entries of the audit, oldest first."),
     "backup": ("store.backup:backup", "Copy the store to FILE, as it is at this moment."),
     "chat": ("turns.chat:chat", "Chat: each line is a turn of one session."),
@@ -50,6 +52,7 @@ COMMANDS: Final = {
         "store.copying:copy",
         "Copy all of a store into another one: a folder, or the address of a PostgreSQL database.",
     ),
+    "deny": ("approvals:deny", "Deny a tool call that waits for approval: the session's turn goes on without it."),
     "doctor": ("store.doctor:doctor", "Check a store, and list its problems."),
     "health": ("health:health", "Ask a server whether it is ready; the exit code is 0 if it is, else 1."),
     "load": (

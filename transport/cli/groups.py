@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 NEVER_SUGGESTED: Final = frozenset(
     {
-        *("archive", "delete", "drain", "forget", "interrupt", "prune", "restore", "revoke"),
+        *("approve", "archive", "delete", "drain", "forget", "interrupt", "prune", "restore", "revoke"),
         *("--approve-all", "--contract", "--ephemeral", "--fix", "--force", "--isolated", "--remove", "--rewrite"),
         *("--archived", "--audit", "--events", "--superseded", "--usage", "--withdraw", "--yes"),
     }

@@ -92,6 +92,14 @@ _TABLE: Final = (
         idempotent=True,
     ),
     McpTool(
+        "warren_approvals",
+        _method_of(turns.ApprovalsRequest),
+        "List calls that wait for approval",
+        "List the tool calls of all sessions that wait for approval, the oldest first, each with its session, its "
+        "arguments and the time at which it is refused. warren_approve decides on one.",
+        read_only=True,
+    ),
+    McpTool(
         "warren_inject_context",
         _method_of(turns.ContextRequest),
         "Tell a session something",

@@ -62,6 +62,7 @@ ROUTES: Final = (
     RestRoute("DELETE", f"{SESSION}/inputs/{{input_id}}", METHODS["session/withdraw"]),
     RestRoute("POST", f"{SESSION}/approvals/{{call_id}}", METHODS["tool/approve"]),
     RestRoute("POST", "/complete", METHODS["tool/complete"]),
+    RestRoute("GET", "/approvals", METHODS["approvals/list"]),
     RestRoute("GET", f"{SESSION}/peers", METHODS["peer/list"]),
     RestRoute("POST", f"{SESSION}/peers/{{to}}/messages", METHODS["peer/send"]),
     RestRoute("PATCH", f"{SESSION}/labels", METHODS["session/label"]),

@@ -11,6 +11,7 @@ from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION
 from warren.actors.protocol import Loaded, Relabel, Retire
 from warren.actors.resources.erasing import erase
+from warren.actors.session.actor import SessionActor
 from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.ids import new_session_id
 from warren.calls.sessions import (
@@ -78,26 +79,32 @@ async def fork(local: Local, call: ForkRequest) -> SessionView:
 
 
 async def label(local: Local, call: LabelRequest) -> SessionView:
-    """Change labels of a session, or its title. A live session shows the stored change from then on."""
+    """Change labels, the title or the allowed tools of a session. A live one shows the stored change from then on."""
     supervisor = local.supervisor
     supervisor.check_open()
     storage = supervisor.shared.storage
-    operation = Label(call.session_id, call.labels or {}, call.title)
+    operation = Label(call.session_id, call.labels or {}, call.title, call.ask_again or ())
+    if call.ask_again:
+        # Before the store has it: a commit of a running turn that came after the change would take it back.
+        await _show(supervisor.find(call.session_id), Relabel({}, ask_again=call.ask_again))
     try:
         stored = await storage.write(operation)
     except LeasedError:
         if not await storage.ask_for(call.session_id):
             raise
         stored = await storage.write(operation)
-    actor = supervisor.find(stored.record.session_id)
-    if actor is not None:
-        with contextlib.suppress(WarrenError):  # an actor that ends: the next one loads the stored change
-            await actor.mailbox.ask(Relabel(operation.changes, operation.title, stored))
+    await _show(supervisor.find(stored.record.session_id), Relabel(operation.changes, operation.title, stored=stored))
     supervisor.watchers.changed(stored.record, leaves=True)
     actor = supervisor.find(stored.record.session_id)
     if actor is not None and actor.current:
         return actor.view()
     return await local.stored_view(stored.record)
+
+
+async def _show(actor: SessionActor | None, change: Relabel) -> None:
+    if actor is not None:
+        with contextlib.suppress(WarrenError):  # an actor that ends: the next one loads the stored change
+            await actor.mailbox.ask(change)
 
 
 async def archive(local: Local, call: ArchiveRequest) -> None:

@@ -1,7 +1,8 @@
 """The handlers of calls that run turns, end them, and reach into them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import trio
@@ -18,6 +19,7 @@ from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyE
 from warren.base.fields import FieldValueError, encodable
 from warren.base.ids import new_session_id
 from warren.calls.turns import (
+    ApprovalsRequest,
     ApproveRequest,
     CompactRequest,
     CompleteRequest,
@@ -40,11 +42,11 @@ from warren.conversation.messages import ToolResult
 from warren.conversation.options import NO_OPTIONS, TurnOptions, turn_options
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import TurnResult
+from warren.conversation.views import ApprovalPage, ListedApproval, TurnResult, listed, pending_approval
 from warren.conversation.waits import DECIDED, Wait, WaitReason
 from warren.models.tools import Tool, bounded
 from warren.reports.tracing import caller
-from warren.storage.queries import StoredWait, WaitingInputs
+from warren.storage.queries import StoredWait, WaitingInputs, WaitList
 
 OUTSIDE: Final[tuple[WaitReason, ...]] = ("outside",)
 MOMENT: Final = 0.25
@@ -194,7 +196,7 @@ async def interrupt(local: Local, call: InterruptRequest) -> None:
 
 async def approve(local: Local, call: ApproveRequest) -> None:
     """Answer a tool call that waits for approval."""
-    decision = Decision(call.decision == "allow", call.reason)
+    decision = Decision(call.decision == "allow", call.reason, call.remember)
     entry = local.entry(call.audited, call.session_id, call=call.call_id)
     answer = GiveAnswer(DECIDED, call.call_id, decision, audit=entry)
     await local.supervisor.mailbox(call.session_id).ask(answer)
@@ -224,6 +226,30 @@ async def _was_given(local: Local, claims: CompletionToken, result: ToolResult) 
     query = StoredWait(claims.session_id, claims.tenant, claims.call_id, OUTSIDE)
     wait = await local.read(query)
     return wait is not None and wait.data == {"token": claims.mark} and wait.result == result
+
+
+async def approvals(local: Local, call: ApprovalsRequest) -> ApprovalPage:
+    """Return a page of the tool calls that wait for approval: those in memory alone, then those of the store."""
+    local.supervisor.check_open()
+    here = sorted(_in_memory(local), key=attrgetter("since"))
+    page = here[call.offset : call.offset + call.limit]
+    if len(page) == call.limit:
+        await trio.lowlevel.checkpoint()
+        return ApprovalPage(tuple(page))
+    place = max(0, call.offset - len(here)), call.limit - len(page)
+    rows = await local.read(WaitList(local.principal.tenant, DECIDED, *place))
+    stored = [listed(session_id, title, pending_approval(wait)) for session_id, wait, title in rows]
+    return ApprovalPage((*page, *stored), tuple(rows.damaged))
+
+
+def _in_memory(local: Local) -> Iterator[ListedApproval]:
+    """Yield the calls that wait in turns that no store has before their ends."""
+    for handle in local.supervisor.registry:
+        actor = handle.actor
+        if actor is not None and actor.approvals_in_memory and local.has_live(handle.session_id):
+            title = actor.view().state.title
+            for each in actor.approvals_in_memory:
+                yield listed(handle.session_id, title, each)
 
 
 async def inject(local: Local, call: ContextRequest) -> bool:
@@ -264,6 +290,7 @@ HANDLERS: Final[dict[type, Any]] = {
     InterruptRequest: interrupt,
     ApproveRequest: approve,
     CompleteRequest: complete,
+    ApprovalsRequest: approvals,
     ContextRequest: inject,
     InputsRequest: inputs,
     WithdrawRequest: withdraw,

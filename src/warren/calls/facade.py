@@ -22,7 +22,7 @@ from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports import health
 from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import UsageReport
@@ -436,6 +436,19 @@ class SessionService(Protocol):
             StoreError: if the result could not be stored. Give it again.
         """
         await self.perform(call)
+
+    @keywords_of(turns.ApprovalsRequest)
+    async def approvals(self, call: turns.ApprovalsRequest) -> ApprovalPage:
+        """Return the tool calls and questions that wait for approval, of all sessions of the tenant.
+
+        Whoever has the session, and if nobody has: `approve_tool` answers each. First come those that this process has
+        in memory alone, as it has no store or their turn is stored at its end; then those of the store, the oldest
+        first. Trap: those that another process has in memory alone are missing.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
 
     @keywords_of(turns.PeerMessage)
     async def send_message(self, call: turns.PeerMessage) -> str:

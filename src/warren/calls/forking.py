@@ -1,6 +1,6 @@
 """Forks: the places at which a conversation may be cut, and the record of the fork."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -99,6 +99,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         owner=owner,
         left_out=_before(source.left_out, at),
         parts_left_out=_before(source.parts_left_out, at),
+        allowed_tools=(),  # who allowed them decided about the original
     )
 
 
@@ -111,15 +112,22 @@ def _before(spans: Iterable[Span], at: int) -> tuple[Span, ...]:
     )
 
 
-def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:
+def relabelled(
+    record: SessionRecord, changes: Mapping[str, str | None], title: str | None, ask_again: Collection[str] = ()
+) -> SessionRecord:
     """Return a record with changed labels, and another title if it is not None. A label of None is removed.
+
+    The tools of `ask_again` are no longer allowed.
 
     Raises InvalidParamsError if there are too many labels with those that are set, and more than before.
     """
     merged = {**record.labels, **changes}
     labels = {name: value for name, value in merged.items() if value is not None}
     _check_labels(labels, record.labels)
-    return record.changed(labels=labels, title=title or record.title)
+    allowed = record.allowed_tools
+    if ask_again:
+        allowed = tuple(name for name in allowed if name not in ask_again)
+    return record.changed(labels=labels, title=title or record.title, allowed_tools=allowed)
 
 
 def _cut(original: Original, at: int | None) -> int:

@@ -22,7 +22,7 @@ from warren.base.fields import (
 from warren.base.values import frozen
 from warren.calls.answers import Archived, Deleted
 from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts, SessionRef
-from warren.conversation.options import MAX_TITLE
+from warren.conversation.options import MAX_TITLE, are_names, in_row
 from warren.conversation.views import TURN_STATES, SessionPage, SessionView, TurnState
 
 
@@ -110,16 +110,17 @@ class ForkRequest(SessionRef, Call[SessionView]):
 
 @frozen
 class LabelRequest(SessionRef, Call[SessionView]):
-    """A change of labels, or of the title.
+    """A change of labels, of the title or of the allowed tools.
 
     Attributes:
         labels: labels to set; null as a value removes a label. Labels that are not named stay.
         title: the new title; null leaves it as it is.
+        ask_again: names of tools that are no longer among the `allowed_tools` of the session.
     """
 
     facts: ClassVar[Facts] = Facts(
         name="session/label",
-        doc="Change the labels or the title of a session.",
+        doc="Change the labels or the title of a session, or take allowed tools back.",
         scope="session:write",
         at="session",
         finds=True,
@@ -129,6 +130,7 @@ class LabelRequest(SessionRef, Call[SessionView]):
     title: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
     )
+    ask_again: tuple[str, ...] | None = attrs.field(default=None, converter=in_row, validator=are_names, kw_only=True)
 
 
 @frozen

@@ -10,18 +10,20 @@ from warren.base.fields import (
     FORM,
     IN_PROCESS,
     AtMost,
+    Between,
     FieldValueError,
     OneOf,
     is_flag,
     is_json,
     is_object,
     is_text,
+    is_whole,
     not_blank,
     optional,
 )
 from warren.base.values import frozen, value
 from warren.calls.answers import Completed, Decided, Injected, Inputs, Interrupted, PeerMessageSent, Peers, Withdrawn
-from warren.calls.base import Call, Facts, SessionRef
+from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts, SessionRef
 from warren.calls.streams import OnBegin, OnEvent
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.conversation.categories import Answer
@@ -31,7 +33,7 @@ from warren.conversation.messages import REFUSED
 from warren.conversation.options import MAX_KEY, SessionRequest, TurnRequest
 from warren.conversation.peers import PeerInfo, PeerKind
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import TurnResult
+from warren.conversation.views import ApprovalPage, TurnResult
 from warren.models.tools import Tool
 from warren.reports.audit import Action
 
@@ -189,6 +191,8 @@ class ApproveRequest(SessionRef, Call[None]):
         call_id: id of the call, from its event `tool_approval_requested`.
         decision: whether the tool runs.
         reason: text that the model reads if the call is denied.
+        remember: whether later calls of the same tool in the session run without approval. It goes with `allow` alone,
+            and has no effect for a question of a running call, and for a call that may have run.
     """
 
     facts: ClassVar[Facts] = Facts(
@@ -203,11 +207,37 @@ class ApproveRequest(SessionRef, Call[None]):
     call_id: str = attrs.field(validator=is_text)
     decision: Answer = attrs.field(validator=OneOf(get_args(Answer)))
     reason: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
+    remember: bool = attrs.field(default=False, validator=is_flag, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse to remember a denial. Raises FieldValueError."""
+        if self.remember and self.decision == "deny":
+            raise FieldValueError("remember", "is for the decision allow")
 
     @property
     def audited(self) -> Action:
         """The action that the audit has of the call if it is refused: an answer is audited by its decision."""
         return "approve" if self.decision == "allow" else "deny"
+
+
+@frozen(kw_only=True)
+class ApprovalsRequest(Call[ApprovalPage]):
+    """A page of the tool calls that wait for approval.
+
+    Attributes:
+        offset: number of calls to skip.
+        limit: the most calls to return.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        name="approvals/list",
+        doc="List the tool calls and questions of all sessions that wait for approval, the oldest first.",
+        scope="session:read",
+        repeatable=True,
+        bulky=True,
+    )
+    offset: int = attrs.field(default=0, validator=[is_whole, Between(0, MAX_OFFSET)])
+    limit: int = attrs.field(default=50, validator=[is_whole, Between(1, MAX_PAGE)])
 
 
 @frozen

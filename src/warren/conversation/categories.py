@@ -99,10 +99,17 @@ class Gates:
 
 @frozen
 class Decision:
-    """The answer to a tool call that waits for approval. The model reads the reason."""
+    """The answer to a tool call that waits for approval.
+
+    Attributes:
+        allow: whether the call runs.
+        reason: the reason, which the model reads.
+        remember: whether later calls of the tool in the session run without approval.
+    """
 
     allow: bool
     reason: str | None = None
+    remember: bool = False
 
     @property
     def answer(self) -> Answer:

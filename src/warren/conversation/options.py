@@ -70,7 +70,8 @@ MAX_TOOLS: Final = 1_000
 MAX_HOSTED: Final = 64
 
 
-def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+def are_names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than lists of texts; None passes."""
     if value is None:
         return
     if type(value) is not tuple:
@@ -151,7 +152,7 @@ class ModelOptions(Checked):
         default=None, validator=optional(is_whole, positive, fits), metadata=CAN_CONFLICT
     )
     fallback: tuple[str, ...] | None = attrs.field(
-        default=None, converter=in_row, validator=_names, metadata=CAN_CONFLICT
+        default=None, converter=in_row, validator=are_names, metadata=CAN_CONFLICT
     )
     hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted, metadata=CAN_CONFLICT)
 
@@ -292,7 +293,7 @@ class SessionOptions(TurnOptions):
     structured_output_retries: int | None = attrs.field(
         default=RETRIES, converter=_retries, validator=[is_whole, Between(0, MAX_RETRIES)]
     )
-    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names, metadata=CAN_CONFLICT)
+    tools: tuple[str, ...] | None = attrs.field(default=None, validator=are_names, metadata=CAN_CONFLICT)
     peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer), metadata=CAN_CONFLICT)
     compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
 

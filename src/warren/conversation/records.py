@@ -109,6 +109,7 @@ class SessionRecord:
         left_out: messages that are not in the context because the provider refused their exchange; in order.
         parts_left_out: messages of which a part is not sent, as it was refused. Releases that do not know of parts
             take no notice of it.
+        allowed_tools: names of tools whose calls no longer wait for approval, as somebody has decided for the session.
         tenant: the tenant that the session belongs to; it never changes.
         owner: the name of the principal that created it; it never changes.
     """
@@ -138,6 +139,7 @@ class SessionRecord:
     parent: Parent | None = None
     left_out: tuple[Span, ...] = ()
     parts_left_out: tuple[Span, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
     tenant: str = DEFAULT_TENANT
     owner: str = LOCAL.name
 

@@ -62,6 +62,7 @@ class PendingApproval:
         name: the tool.
         args: the arguments of the call.
         category: the kind of the tool.
+        since: time since which it waits (UTC).
         until: time at which it is refused, if nobody has decided (UTC).
         question_of: the running call, if this is a question of it.
         may_have_run: whether it may have run already: the process ended during it.
@@ -71,6 +72,7 @@ class PendingApproval:
     name: str
     args: Mapping[str, Any]
     category: Category
+    since: datetime
     until: datetime
     question_of: str | None = None
     may_have_run: bool = False
@@ -125,6 +127,7 @@ class SessionState:
         last_structured_output: the same answer as data, if a schema was given.
         overrides: the kinds of tools that the session itself switches on or off; None if it switches none.
         approvals: the gates in which the session is stricter than the runtime; None if there are none.
+        allowed_tools: tools whose calls no longer wait for approval in this session, as somebody has decided.
         parent: the original of a fork; None if the session is no fork.
         peer: its name among other sessions, and the names that it trusts; None if it has no name.
         provider: the provider of its turns; None if the model's name decides.
@@ -150,6 +153,7 @@ class SessionState:
     last_structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
     overrides: Switches | None = attrs.field(default=None, metadata=LEFT_OUT)
     approvals: Gates | None = attrs.field(default=None, metadata=LEFT_OUT)
+    allowed_tools: tuple[str, ...] = attrs.field(default=(), metadata=LEFT_OUT)
     parent: Parent | None = attrs.field(default=None, metadata=LEFT_OUT)
     peer: Peer | None = attrs.field(default=None, metadata=LEFT_OUT)
     provider: str | None = attrs.field(default=None, metadata=LEFT_OUT)
@@ -227,6 +231,32 @@ class SessionPage:
     """
 
     sessions: tuple[SessionSummary, ...]
+    damaged: tuple[DamagedRow, ...] = ()
+
+
+@frozen(kw_only=True)
+class ListedApproval(PendingApproval):
+    """A tool call of some session that waits for approval.
+
+    Attributes:
+        session_id: its session.
+        title: the title of the session; None before the first turn has ended, if nobody has given it one.
+    """
+
+    session_id: str
+    title: str | None = None
+
+
+@frozen
+class ApprovalPage:
+    """A page of `approvals`.
+
+    Attributes:
+        approvals: the page.
+        damaged: damaged rows of the page; they are missing in `approvals`.
+    """
+
+    approvals: tuple[ListedApproval, ...]
     damaged: tuple[DamagedRow, ...] = ()
 
 
@@ -384,9 +414,8 @@ def waiting_call(wait: Wait) -> WaitingCall:
 
 def pending_approval(wait: Wait) -> PendingApproval:
     """Return the call, or the question, that waits for a decision."""
-    return PendingApproval(
-        wait.wait_id, wait.name, wait.args, wait.category, wait.until, wait.question_of, wait.may_have_run
-    )
+    asked = wait.wait_id, wait.name, wait.args, wait.category
+    return PendingApproval(*asked, wait.since, wait.until, wait.question_of, wait.may_have_run)
 
 
 def turn_of(record: SessionRecord, waits: Sequence[Wait], *, runs: bool) -> TurnView | None:
@@ -404,6 +433,11 @@ def turn_of(record: SessionRecord, waits: Sequence[Wait], *, runs: bool) -> Turn
         of_turn = (wait for wait in waits if wait.reason != "background")
         return TurnView("waiting", kept.began, kept.resumed, tuple(map(waiting_call, of_turn)))
     return TurnView("running" if runs else "parked", kept.began, kept.resumed)
+
+
+def listed(session_id: str, title: str | None, pending: PendingApproval) -> ListedApproval:
+    """Return a call that waits for approval in a session, for the list of all of them."""
+    return ListedApproval(session_id=session_id, title=title, **attrs.asdict(pending, recurse=False))
 
 
 def view_of(
@@ -430,6 +464,7 @@ def view_of(
         last_structured_output=record.last_structured_output,
         overrides=record.options.overrides,
         approvals=record.options.approvals,
+        allowed_tools=record.allowed_tools,
         parent=record.parent,
         peer=record.options.peer,
         provider=record.options.provider,

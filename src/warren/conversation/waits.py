@@ -43,6 +43,7 @@ class Wait:
         may_have_run: whether the call may have run already, as its process ended.
         decision: the answer to an approval or a question.
         result: the answer to all others.
+        answered_at: the time of the answer (UTC).
         data: what the process that goes on with the call needs besides, as JSON.
     """
 
@@ -58,6 +59,7 @@ class Wait:
     may_have_run: bool = False
     decision: Decision | None = None
     result: ToolResult | None = None
+    answered_at: datetime | None = None
     data: Mapping[str, Any] | None = None
 
     @property
@@ -74,6 +76,11 @@ class Wait:
     def unanswered(self) -> bool:
         """Whether it is over, and nobody has answered."""
         return self.state == "settled" and self.decision is None and self.result is None
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether no decision on other calls of the tool holds for it: it is of one moment, or of one text."""
+        return self.may_have_run or self.question_of is not None
 
     def changed(self, **changes: Any) -> "Wait":
         """Return a copy with other values of the named fields."""

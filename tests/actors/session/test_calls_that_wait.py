@@ -236,13 +236,13 @@ async def test_a_decision_twice(tmp_path: Path) -> None:
         session_id = await left(service)
         for _ in range(2):
             await service.approve_tool(session_id, "call-0-0", "allow")
-        with pytest.raises(InvalidParamsError, match="was allowed before"):
+        with pytest.raises(InvalidParamsError, match="was allowed at"):
             await service.approve_tool(session_id, "call-0-0", "deny")
         await service.approve_tool(session_id, "call-0-1", "deny")
         await trio.sleep(1)
         assert await waiting(service, session_id) == []
         await service.approve_tool(session_id, "call-0-0", "allow")
-        with pytest.raises(InvalidParamsError, match="was denied before"):
+        with pytest.raises(InvalidParamsError, match="was denied at"):
             await service.approve_tool(session_id, "call-0-1", "allow")
         with pytest.raises(SessionNotRunningError):
             await service.approve_tool(session_id, "no-such", "allow")

@@ -14,6 +14,7 @@ from warren.base.errors import ErrorCode
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.events import ToolApprovalRequested
 from warren.conversation.messages import ToolResultsMessage
+from warren.conversation.views import SessionView
 
 LAUNCH: Final = {"tool_calls": [{"id": "call-1", "name": "launch", "args": {"what": "it"}}]}
 STEPS: Final = (LAUNCH, {"text": "so be it"})
@@ -34,6 +35,16 @@ async def _told(stage: Stage, session_id: str) -> list[tuple[str, bool]]:
     return [(result.content, result.is_error) for message in told for result in message.results]
 
 
+async def _waiting(stage: Stage, session_id: str) -> SessionView:
+    """Return the session once its turn waits; with a store it needs no process then."""
+    while True:
+        found = await stage.world.service.read(session_id)
+        turn = found.state.turn
+        if turn is not None and turn.state == "waiting" and found.state.is_active != stage.on("store"):
+            return found
+        await trio.sleep(0.01)
+
+
 async def _decided(stage: Stage, decision: str, **more: str) -> tuple[Outcome, str]:
     """Have somebody else decide on a call; return the turn and its session."""
     session_id = str(stage.well(await stage.one.call(CREATE, prompt=None, **ASKS)).data["session_id"])
@@ -42,20 +53,30 @@ async def _decided(stage: Stage, decision: str, **more: str) -> tuple[Outcome, s
         turn = ask(nursery, _go, stage, session_id)
         await until_event(stage.world, session_id, ToolApprovalRequested)
         if stage.has("session/read"):
-            truth = await stage.world.service.read(session_id)
+            truth = await _waiting(stage, session_id)
             assert [each.call_id for each in truth.state.pending_approvals] == ["call-1"]
             stage.same(await stage.other.call("session/read", session_id=session_id), "session/read", truth)
+        if stage.has("approvals/list"):
+            page = await stage.world.service.approvals()
+            assert [(each.session_id, each.call_id) for each in page.approvals] == [(session_id, "call-1")]
+            stage.same(await stage.other.call("approvals/list"), "approvals/list", page)
         unknown = await stage.other.call("tool/approve", **{**said, "call_id": "call-2"})
         stage.refused(unknown, ErrorCode.INVALID_PARAMS, path="$.call_id")
         stage.well(await stage.other.call("tool/approve", **said), "tool/approve", decided=True)
         ended = stage.well(await turn.value(), text="so be it", steps=2)
     late = await stage.other.call("tool/approve", **said)
-    stage.refused(late, ErrorCode.SESSION_NOT_RUNNING, session_id=session_id)
+    if stage.on("store"):
+        stage.well(late, "tool/approve", decided=True)
+        other = {"allow": "deny", "deny": "allow"}[decision]
+        contrary = await stage.other.call("tool/approve", session_id=session_id, call_id="call-1", decision=other)
+        stage.refused(contrary, ErrorCode.INVALID_PARAMS, path="$.call_id")
+    else:
+        stage.refused(late, ErrorCode.SESSION_NOT_RUNNING, session_id=session_id)
     return ended, session_id
 
 
 DECIDES: Final = (CREATE, TURN, SWITCHES, "tool/approve")
-CODES: Final = (ErrorCode.INVALID_PARAMS, ErrorCode.SESSION_NOT_RUNNING)
+CODES: Final = (ErrorCode.INVALID_PARAMS,)
 
 
 @scenario(*DECIDES, codes=CODES, clients=2, where="inside", setting=Setting(STEPS))

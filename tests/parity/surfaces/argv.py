@@ -27,11 +27,16 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory/search": ("memory", "search"),
     "memory/forget": ("memory", "forget"),
     "usage/get": ("usage",),
+    "approvals/list": ("approvals",),
 }
 NEEDED: Final[Mapping[str, set[str]]] = {
-    operation: {CREATE: {"prompt"}, "session/list": set(), "usage/get": set(), "memory/search": {"query"}}.get(
-        operation, {"session_id"}
-    )
+    operation: {
+        CREATE: {"prompt"},
+        "session/list": set(),
+        "usage/get": set(),
+        "approvals/list": set(),
+        "memory/search": {"query"},
+    }.get(operation, {"session_id"})
     for operation in COMMANDS
 } | {TURN: {"session_id", "prompt"}}
 RUN_A_MODEL: Final = (CREATE, TURN, "turn/wait", "session/compact")

@@ -41,6 +41,7 @@ NAMES: Final[Mapping[str, str]] = {
     "session/archive": "warren_archive",
     "tool/approve": "warren_approve",
     "tool/complete": "warren_complete",
+    "approvals/list": "warren_approvals",
     "session/inject_context": "warren_inject_context",
     "session/inputs": "warren_inputs",
     "peer/send": "warren_send",

@@ -68,6 +68,7 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "session/withdraw": lambda service: service.withdraw,
     "tool/approve": lambda service: service.approve_tool,
     "tool/complete": lambda service: service.complete_tool,
+    "approvals/list": lambda service: service.approvals,
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,

@@ -216,16 +216,19 @@ async def test_waits_that_nobody_has_answered_are_listed(home: Home, tmp_path: P
     async with home(tmp_path) as store:
         answered = wait(2, state="answered", decision=Decision(True))
         await done(store, waiting("a", wait(4), wait(0), answered, wait(3, "client")))
-        await done(store, waiting("b", wait(1, "question"), wait(2, "background"), wait(5, state="settled")))
+        await done(
+            store,
+            updated(waiting("b", wait(1, "question"), wait(2, "background"), wait(5, state="settled")), title="t \0"),
+        )
         await done(store, updated(waiting("other", wait(0)), tenant="two"))
-        decisions = [("a", wait(0)), ("b", wait(1, "question")), ("a", wait(4))]
+        decisions = [("a", wait(0), None), ("b", wait(1, "question"), "t \0"), ("a", wait(4), None)]
         reasons: list[WaitReason] = ["approval", "question"]
         assert await store.read(WaitList("default", reasons)) == decisions
         for at, one in enumerate(decisions):
             assert await store.read(WaitList("default", reasons, at, 1)) == [one]
         assert await store.read(WaitList("default", reasons, 3, 1)) == []
-        assert await store.read(WaitList("default", ["background"])) == [("b", wait(2, "background"))]
-        assert await store.read(WaitList("two", reasons)) == [("other", wait(0))]
+        assert await store.read(WaitList("default", ["background"])) == [("b", wait(2, "background"), "t \0")]
+        assert await store.read(WaitList("two", reasons)) == [("other", wait(0), None)]
         found = await store.read(OpenWaits(["b", "a", "gone", "other"]))
         assert {each: list(waits) for each, waits in found.items()} == {
             "a": [wait(0), wait(3, "client"), wait(4)],

@@ -139,7 +139,7 @@ async def test_always_does_not_hold_for_a_call_that_may_have_run() -> None:
         await trio.lowlevel.checkpoint()
         sent()
         asked.append(params)
-        return Response(1, chosen("allow_always")["result"], None)
+        return Response(1, chosen("reject_always")["result"], None)
 
     async with open_runtime(says(reply("done"))) as service:
         permissions = Permissions(service, "none", ask)

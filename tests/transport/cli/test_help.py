@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from tests.transport.cli.process import clean_environ
 from warren.reports.audit import ACTIONS
 from warren.transport.cli.app import cli as root
+from warren.transport.cli.approvals import COLUMNS as OF_APPROVALS
 from warren.transport.cli.completion import SHELLS
 from warren.transport.cli.groups import CommandGroup, commands_of
 from warren.transport.cli.models import COLUMNS as OF_MODELS
@@ -129,6 +130,7 @@ LISTS: Final = (
     ("sessions list", tables.COLUMNS),
     ("token list", TITLES),
     ("nodes list", OF_NODES),
+    ("approvals", OF_APPROVALS),
     ("models", OF_MODELS),
 )
 

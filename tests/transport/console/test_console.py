@@ -109,6 +109,29 @@ def test_calls_are_approved_and_denied_in_place(served: Gateway, watched: Watche
     expect(turns(page).last).to_contain_text("Thank you")
 
 
+def test_all_calls_that_wait_are_on_one_screen(served: Gateway, watched: Watched) -> None:
+    """Each leads to its session, and is decided about in place: once, for the session, or with a reason."""
+    page, names = watched.page, ("Burrow one", "Burrow two")
+    for title in names:
+        session_id = served.create(
+            None, model=served.model("asks", ASKING), approvals=Gates(builtins="ask"), title=title
+        )
+        show(page, served, "session", session_id)
+        say(page, "What time is it?")
+        expect(page.locator(".head .state")).to_have_text("Waits for approval")
+    page.get_by_role("link", name="Approvals").click()
+    cards = page.locator(".card")
+    expect(cards).to_have_count(2)
+    expect(cards.first).to_contain_text("datetime_now")
+    one, two = (cards.filter(has_text=title) for title in names)
+    one.get_by_role("button", name="Always in this session").click()
+    expect(cards).to_have_count(1)
+    two.get_by_role("button", name="Deny with a reason…").click()
+    page.get_by_label("The reason").fill("you know it already")
+    page.get_by_role("button", name="Deny", exact=True).last.click()
+    expect(page.get_by_role("status").filter(has_text="Nothing waits")).to_be_visible()
+
+
 def test_a_running_turn_is_steered_queued_behind_and_interrupted(served: Gateway, watched: Watched) -> None:
     """While a turn runs, words wait in the inbox and can be withdrawn; the button ends the turn."""
     session_id = served.create(None, model=served.model("long", SLOW))

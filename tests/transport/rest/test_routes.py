@@ -204,7 +204,17 @@ async def test_each_route_calls_the_method_it_names() -> None:
             else:
                 assert problem(response)[1] == "SESSION_NOT_FOUND" if response.is_error else response.json(), row
         called = {name for name, _ in service.calls}
-        needing_nothing = {"fork", "label", "inputs", "withdraw", "peers", "context", "audit", "attachment"}
+        needing_nothing = {
+            "approvals",
+            "fork",
+            "label",
+            "inputs",
+            "withdraw",
+            "peers",
+            "context",
+            "audit",
+            "attachment",
+        }
         reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history", "wait_turn"}
         assert called == reached | needing_nothing | {"tenants", "usage", "nodes", "drain_node", "check_store"}
 

@@ -101,6 +101,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "turn/interrupt",
         "tool/approve",
         "tool/complete",
+        "approvals/list",
         "peer/send",
         "peer/list",
         "tools/register",
@@ -187,6 +188,8 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
     ("tool/complete", {"token": TOKEN}, "$.result"),
     ("tool/complete", {"token": TOKEN[:-1], "result": 1}, "$.token"),
     ("tool/complete", {"token": TOKEN, "result": 1, "is_error": 1}, "$.is_error"),
+    ("tool/approve", {"session_id": "s1", "call_id": "c", "decision": "deny", "remember": True}, "$.remember"),
+    ("session/label", {"session_id": "s1", "ask_again": "dig"}, "$.ask_again"),
     ("tools/register", {}, "$.tools"),
     ("tools/register", {"tools": [{"name": "a", "description": ""}]}, "$.tools[0].input_schema"),
     ("tools/register", {"tools": [TOOL, {**TOOL, "input_schema": []}]}, "$.tools[1].input_schema"),
@@ -397,7 +400,10 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
     (
         "tool/approve",
         {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"},
-        ("approve_tool", {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no"}),
+        (
+            "approve_tool",
+            {"session_id": "s1", "call_id": "c", "decision": "deny", "reason": "no", "remember": False},
+        ),
         {"decided": True},
     ),
     (

@@ -32,7 +32,7 @@ COMMANDS: Final = {
     ),
     "label": (
         "sessions.changing:label",
-        "Set labels or the title of a session, or take labels away; all others stay.",
+        "Set labels or the title of a session, or take labels and allowed tools away; all others stay.",
     ),
     "list": ("sessions.listing:list_sessions", "List sessions, the one used last first."),
     "show": (

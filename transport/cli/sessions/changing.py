@@ -118,13 +118,24 @@ def inject(session: str, text: str | None, source: str | None, key: str | None, 
 @click.argument("labels", metavar="[K=V]...", type=label_of, nargs=-1)
 @click.option("--remove", type=text_of, multiple=True, metavar="K", help="A label to take away; repeatable.")
 @title_option
+@click.option(
+    "--ask-again", type=text_of, multiple=True, metavar="TOOL", help="An allowed tool to take back; repeatable."
+)
 @reached_options
-def label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], options: Options) -> None:
-    """Set labels or the title of a session, or take labels away; all others stay."""
-    if not labels and not remove and options.title is None:
+def label(
+    session: str,
+    labels: tuple[tuple[str, str], ...],
+    remove: tuple[str, ...],
+    ask_again: tuple[str, ...],
+    options: Options,
+) -> None:
+    """Set labels or the title of a session, or take labels and allowed tools away; all others stay."""
+    if not labels and not remove and not ask_again and options.title is None:
         raise click.UsageError("Name a label, K=V to set it or --remove K to take it away, or give a --title.")
-    changes = {**dict(labels), **dict.fromkeys(remove)}
-    view = at_session(options, session, lambda service, found: service.label(found, changes, title=options.title))
+    changes, title = {**dict(labels), **dict.fromkeys(remove)}, options.title
+    view = at_session(
+        options, session, lambda service, found: service.label(found, changes, title=title, ask_again=ask_again)
+    )
     show_text(options, view, f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n")
 
 

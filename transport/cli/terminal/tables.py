@@ -33,7 +33,7 @@ COLUMNS: Final = ("session", "updated", "messages", "tokens", "state", "model", 
 
 def show_list(streams: Streams, page: views.SessionPage) -> None:
     """Show a page of sessions."""
-    _note_damaged(streams, "session", page.damaged)
+    note_damaged(streams, "session", page.damaged)
     if not page.sessions:
         streams.note("no sessions")
         return
@@ -41,7 +41,7 @@ def show_list(streams: Streams, page: views.SessionPage) -> None:
     show_table(streams, COLUMNS, _fitted(rows, streams.columns) if streams.out_is_terminal else rows)
 
 
-def _note_damaged(streams: Streams, what: str, rows: Sequence[views.DamagedRow]) -> None:
+def note_damaged(streams: Streams, what: str, rows: Sequence[views.DamagedRow]) -> None:
     """Show the rows that were left out, and advice."""
     if rows:
         count = f"1 {what} is" if len(rows) == 1 else f"{len(rows)} {what}s are"
@@ -96,7 +96,7 @@ def show_session(
     streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in facts(view)))
     for compaction in compactions:
         _show_compaction(streams, compaction)
-    _note_damaged(streams, "message", page.damaged)
+    note_damaged(streams, "message", page.damaged)
     gone = max(0, page.kept_from - 1)
     if gone:
         streams.note(f"messages 1 to {gone} are gone: they were kept for as long as they had to be", "dim")
@@ -123,6 +123,8 @@ def facts(view: views.SessionView) -> list[tuple[str, str]]:
     ]
     if state.parent is not None:
         found.append(("fork of", f"{state.parent.session_id}, after {state.parent.at} messages"))
+    if state.allowed_tools:
+        found.append(("allowed", ", ".join(state.allowed_tools)))
     return found + ([("labels", labels(state.labels))] if state.labels else [])
 
 

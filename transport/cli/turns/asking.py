@@ -34,14 +34,12 @@ class Asker:
         approve_all: whether all calls are approved without a question.
         terminal: whether there is a terminal for a question.
         descriptor: the file descriptor of the answer.
-        always: tools that the user has approved for all further calls.
     """
 
     streams: Streams
     approve_all: bool = False
     terminal: bool = attrs.field(default=False, kw_only=True)
     descriptor: int = 0
-    always: set[str] = attrs.field(factory=set)
 
     @classmethod
     def of(cls, streams: Streams, *, approve_all: bool) -> "Asker":
@@ -50,7 +48,7 @@ class Asker:
 
     async def decide(self, event: ToolApprovalRequested) -> Decision:
         """Return whether the user approves a call. After a cancellation, later input is left to other readers."""
-        if self.approve_all or (event.name in self.always and not event.stands_alone):
+        if self.approve_all:
             return Decision(allow=True)
         if not self.terminal:
             return Decision(allow=False, reason=NOBODY)
@@ -64,9 +62,7 @@ class Asker:
         words = {word: each for word, each in WORDS.items() if each != "a"} if event.stands_alone else WORDS
         question = Question(self.streams, ONCE if event.stands_alone else QUESTION, words, self.descriptor)
         word = await question.ask("".join(lines))
-        if word == "a":
-            self.always.add(event.name)
-        return Decision(allow=word in ("y", "a"))
+        return Decision(allow=word in ("y", "a"), remember=word == "a")
 
 
 @define(eq=False)
@@ -121,4 +117,5 @@ class ApprovalQueue:
             if decision.reason == NOBODY:
                 self.say(f"{event.name} was not run: {NOBODY}; --approve-all allows it")
             with contextlib.suppress(WarrenError):  # the call has timed out, or its turn has ended
-                await self.service.approve_tool(session_id, event.id, decision.answer, reason=decision.reason)
+                answer, reason, remember = decision.answer, decision.reason, decision.remember
+                await self.service.approve_tool(session_id, event.id, answer, reason=reason, remember=remember)

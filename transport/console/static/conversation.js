@@ -165,7 +165,7 @@ const TAKE = {
   },
   tool_approval_requested: (turn, event, time) => {
     const tool = toolOf(turn, event, time);
-    Object.assign(tool, { args: event.args, approval: "waits", category: event.category, asked: time, until: time + event.timeout_ms, mayHaveRun: event.may_have_run ?? false });
+    Object.assign(tool, { args: event.args, approval: "waits", category: event.category, asked: time, until: time + event.timeout_ms, mayHaveRun: event.may_have_run ?? false, standsAlone: (event.may_have_run ?? false) || Boolean(event.question_of) });
   },
   tool_approval_resolved: (turn, event, time) => {
     const tool = toolOf(turn, event, time);

@@ -1,10 +1,9 @@
 // The screen of the store, the nodes and the settings.
-import { html, useEffect, useState } from "./vendor/preact.js";
+import { html, useState } from "./vendor/preact.js";
 import { ago, bytes, count, duration, plural, when } from "./format.js";
-import { Ask, Failure, Loading, State, sentence, useChanges, useLoaded, useNow, useTitle } from "./parts.js";
+import { Ask, Failure, Loading, State, sentence, useChanges, useFresh, useLoaded, useNow, useTitle } from "./parts.js";
 import { linkTo } from "./route.js";
 
-const EVERY = 2_000;
 /** Seconds after which the gateway ends an examination, and milliseconds for which this page waits for it. */
 const LONGEST = 300;
 const CHECK_LIMIT = (LONGEST + 15) * 1000;
@@ -42,17 +41,6 @@ export function Health({ connection }) {
     ${config.error && html`<${Failure} error=${config.error} again=${config.again} />`}
     ${config.value && html`<details class="card"><summary>Settings</summary><pre class="plain" tabindex="0">${JSON.stringify(config.value, null, 2)}</pre></details>`}
   </main>`;
-}
-
-/** A value that is asked for again and again while the screen is open; nothing is asked for without a function. */
-function useFresh(load, inputs) {
-  const found = useLoaded(load || (async () => undefined), inputs);
-  useEffect(() => {
-    if (!load) return undefined;
-    const timer = setTimeout(found.again, EVERY);
-    return () => clearTimeout(timer);
-  }, [found.value, found.error, ...inputs]); // not with each drawing: a clock on the screen draws more often
-  return found;
 }
 
 const STATE_OF = { serving: "good", full: "waiting", draining: "waiting", alive: "idle" };

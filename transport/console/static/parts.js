@@ -72,6 +72,20 @@ export function useLoaded(load, inputs) {
   return { ...state, again: () => setRound(round + 1) };
 }
 
+/** Milliseconds between two looks. */
+const FRESH = 2_000;
+
+/** A value that is asked for again and again while the screen is open; nothing is asked for without a function. */
+export function useFresh(load, inputs) {
+  const found = useLoaded(load || (async () => undefined), inputs);
+  useEffect(() => {
+    if (!load) return undefined;
+    const timer = setTimeout(found.again, FRESH);
+    return () => clearTimeout(timer);
+  }, [found.value, found.error, ...inputs]); // not with each drawing: a clock on the screen draws more often
+  return found;
+}
+
 export function Loading({ what }) {
   return html`<p class="quiet" role="status">Loading ${what}…</p>`;
 }

@@ -317,7 +317,7 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
     ${part === "context" ? html`<${Context} connection=${connection} id=${session_id} view=${view} version=${view?.state.updated_at} />`
       : part === "events" ? html`<${Events} conversation=${conversation} />`
       : html`${!followed.loading && html`<${Timeline} turns=${conversation.turns} now=${now} />`}
-        <${Stream} followed=${followed} target=${target} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) }))} connection=${connection} />
+        <${Stream} followed=${followed} target=${target} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, more) => attempt("tool/approve", { call_id: id, decision, ...more }))} connection=${connection} />
         ${archived ? html`<p class="notice">An archived session can be read, not continued.</p>`
           : !writes ? html`<p class="notice">Your token may read this session, and not write to it.</p>`
           : html`<${Composer} key=${session_id} id=${session_id} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}

@@ -93,9 +93,10 @@ function Approval({ entry, now, decide }) {
     ${entry.mayHaveRun && html`<strong>It may have run already: the process ended during it.</strong>`}
     <span>${left > 0 ? `Waits for your decision, for ${duration(Math.ceil(left / 1000) * 1000)} more.` : "The time for a decision is over."}</span>
     <button class="primary" onClick=${() => decide(entry.id, "allow")}>Approve</button>
+    ${!entry.standsAlone && html`<button onClick=${() => decide(entry.id, "allow", { remember: true })}>Always in this session</button>`}
     <button onClick=${() => decide(entry.id, "deny")}>Deny</button>
     <button class="quiet" onClick=${() => setAsked(true)}>Deny with a reason…</button>
-    ${asked && html`<${Ask} title="Deny" field="The reason, which the model reads" action="Deny" act=${(reason) => decide(entry.id, "deny", reason)} close=${() => setAsked(false)} />`}
+    ${asked && html`<${Ask} title="Deny" field="The reason, which the model reads" action="Deny" act=${(reason) => decide(entry.id, "deny", { reason })} close=${() => setAsked(false)} />`}
   </div>`;
 }
 
