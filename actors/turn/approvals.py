@@ -1,7 +1,7 @@
 """Approval of tool calls: the gates, calls that wait in memory, and the time that a turn may run meanwhile."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
