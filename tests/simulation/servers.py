@@ -53,10 +53,10 @@ class Model:
         name, script, step = _place(request.messages)
         await trio.sleep(world.chance.choice((0.0, 0.02, 0.1, 0.3)))
         part = script[step] if step < len(script) else ""
-        record.answers[name, step] += 1
-        if record.answers[name, step] > MOST:  # a compaction has taken the results away
+        record.answers[name, step] = asked = record.answers[name, step] + 1
+        if asked > MOST:  # a compaction has taken the results away
             part = ""
-        if part == "overloaded" and record.answers[name, step] == 1:
+        if part == "overloaded" and asked == 1:
             raise ProviderError("the model is overloaded", cause="overloaded", retryable=True)
         if part == "refuses":
             raise ProviderError("the model refuses", cause="quota", retryable=False)
@@ -67,7 +67,7 @@ class Model:
         await trio.sleep(world.chance.choice((0.0, 0.02, 0.1)))
         if not request.tools or part in ("", "overloaded", "misfit"):
             return reply(words)
-        again = f"{AGAIN}{record.answers[name, step]}" if record.answers[name, step] > 1 else ""
+        again = f"{AGAIN}{asked}" if asked > 1 else ""
         calls = [ToolUseBlock(f"{name}-{step}-{place}{again}", each) for place, each in enumerate(part.split("+"))]
         return reply(words, *calls)
 
