@@ -23,7 +23,7 @@ from warren.conversation.events import Envelope, Event
 from warren.conversation.memory import MemoryConfig
 from warren.conversation.options import ModelOptions
 from warren.models.model import ModelReply, ModelRequest, Piece
-from warren.models.tools import tool
+from warren.models.tools import ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits, PostgresConfig, RetryPolicy
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.runner import inline_runner
@@ -157,6 +157,7 @@ class World:
         folder: of its store, and of what its processes leave.
         faults: of the store.
         go: lets the tool `hold` return.
+        tokens: the completion tokens that the tool `build_outside` has handed out.
         inside: whether the runtime is in this process; else each command opens its own.
         url: the address of the database of the store and the memory; None keeps them in files.
     """
@@ -169,6 +170,7 @@ class World:
     faults: Faults = attrs.field(factory=Faults)
     model: Scripted = attrs.field(init=False)
     go: trio.Event = attrs.field(factory=trio.Event)
+    tokens: list[str] = attrs.field(factory=list)
     _service: Service | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -208,7 +210,7 @@ class World:
         return open_runtime(
             self.model,
             store=self.store,
-            tools=[look, launch, tool(self.hold)],
+            tools=[look, launch, tool(self.hold), tool(self.build_outside)],
             config=self.config(),
             faults=self.faults,
             memory=self._memory() if "memory" in self.build.on else None,
@@ -228,6 +230,13 @@ class World:
         """Wait until the test goes on."""
         await self.go.wait()
         return "go on"
+
+    async def build_outside(self) -> ToolOutput:
+        """Have something built elsewhere."""
+        token = current_call().token(expires=600)
+        self.tokens.append(token)
+        await trio.lowlevel.checkpoint()
+        return ToolOutput.later(token)
 
     @asynccontextmanager
     async def truth(self) -> AsyncIterator[Service]:
