@@ -4,6 +4,7 @@ from typing import Final
 
 import trio
 
+from tests.parity.outcome import Outcome
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import CREATE, TURN
 from tests.parity.world import Setting
@@ -38,5 +39,5 @@ async def result_from_outside(stage: Stage) -> None:
     assert [each.content for message in told for each in message.results] == ['{"state":"passed"}']
 
 
-async def _go(stage: Stage, session_id: str) -> object:
+async def _go(stage: Stage, session_id: str) -> Outcome:
     return await stage.one.call(TURN, session_id=session_id, prompt="go")
