@@ -454,7 +454,6 @@ class SessionActor:
             elif wait.state == "waiting":
                 stored = answered(wait, message, self.shared.storage.now())
                 await conversation.store_answer(stored, message.audit)
-                conversation.answered(stored)  # the next answer may be looked at before this result is applied
             else:
                 problem = contradiction(wait, message)
         except WarrenError as exc:
@@ -945,6 +944,7 @@ class SessionActor:
             raise AgentError("no turn runs that keeps its steps", session_id=self.session_id, cause="internal")
         if turn.plan.guard is not None:
             await turn.plan.guard.wait()
+        waits = await conversation.without_answered(waits)
         record = self._within(turn, utc_now(), self.log.last_seq, parked=parked, wakes=wakes)
         await conversation.commit_step(record, calls=calls, waits=waits, settles=settles)
         turn.steps.kept = record.message_count

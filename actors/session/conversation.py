@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from warren.actors.events.eventlog import EventLog
 from warren.actors.observe.metrics import ABOUT_ONE
@@ -101,6 +102,7 @@ class Conversation:
     charges: list[Charge] = attrs.field(factory=list)
     calls: dict[str, KeptCall] = attrs.field(factory=dict)
     waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
+    _answering: dict[WaitKey, trio.Event] = attrs.field(factory=dict)  # answers on their way to the store
     called: bool = False
     rewound: bool = False
     _lapses: int = 0
@@ -528,11 +530,31 @@ class Conversation:
         async def stored(store: "Store") -> bool:
             return await store.read(StoredWait(self.log.session_id, ANY_TENANT, wait.wait_id, (wait.reason,))) == wait
 
+        self._answering[wait.key] = over = trio.Event()
         try:
             await self.storage.write(StoreAnswer(self.log.session_id, wait, self._lease(), audit))
         except StoreError as exc:
             if not await self.storage.after_crash(exc, stored):
                 raise
+        finally:
+            del self._answering[wait.key]
+            over.set()
+        self.waits[wait.key] = wait  # before the next answer is looked at, and before who waits for this one goes on
+
+    async def without_answered(self, waits: Sequence[Wait]) -> Sequence[Wait]:
+        """Return those of some waits that are to be stored: not those that begin and have an answer already.
+
+        A result from outside may come while its call runs, and is stored first.
+        """
+        for wait in waits:
+            if (over := self._answering.get(wait.key)) is not None:
+                await over.wait()
+        return [wait for wait in waits if wait.state != "waiting" or not self._has_answer(wait)]
+
+    def _has_answer(self, wait: Wait) -> bool:
+        there = self.waits.get(wait.key)
+        same = there is not None and there.state == "answered" and there.data == wait.data
+        return same and wait.reason == "outside"
 
     @property
     def unanswered(self) -> Sequence[Wait]:
@@ -548,10 +570,6 @@ class Conversation:
         query = StoredWait(self.log.session_id, ANY_TENANT, message.wait_id, message.reasons)
         found = await self.storage.read(query)
         return found if found is not None and answers(found, message) else None
-
-    def answered(self, wait: Wait) -> None:
-        """Note the stored answer to a wait."""
-        self.waits[wait.key] = wait
 
     def _settle_waits(self) -> None:
         """Drop the waits of a turn whose calls have their results, or which has ended."""

@@ -426,7 +426,7 @@ class ToolRun:
         elif steps is None:
             await self._give(call, await self.asker().answer_to(wait, (wait.until - self._now()).total_seconds()))
         else:
-            if there is None:
+            if there is None or there.data != wait.data:
                 self._note(call, "waiting")
                 self._changed_waits[wait.key] = wait
                 await self._keep_changed(steps)

@@ -186,7 +186,7 @@ async def test_a_call_that_is_replayed_takes_the_token_of_its_first_run(tmp_path
         assert first != second
         await service.complete_tool(first, "built")
         await service.complete_tool(second, "built")
-        with pytest.raises(InvalidParamsError, match="has another result already"):
+        with pytest.raises(InvalidParamsError, match="has got another result"):
             await service.complete_tool(second, "failed")
         assert await text_of(service, session_id) == "done"
         assert await told(service, session_id) == [ToolResult("call-1", "built")]
@@ -269,6 +269,25 @@ async def test_a_result_that_was_not_wanted_wakes_nobody(tmp_path: Path) -> None
             nursery.cancel_scope.cancel()
 
 
+async def test_a_result_as_the_tool_returns(tmp_path: Path) -> None:
+    """It is on its way to the store when the call begins to wait: that does not put the call back to waiting."""
+    post, faults = Post(takes=5.0), Faults()
+    async with post.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(4)
+        faults.gate = trio.Event()
+        given = ask(nursery, service.complete_tool, post.tokens[0], "built")
+        await trio.sleep(2)
+        assert not given.ended.is_set()
+        faults.gate.set()
+        await given.ended.wait()
+        assert given.error is None
+        with trio.fail_after(5):
+            assert (await turn.value()).text == "done"
+        assert [each.content for each in await told(service, session_id)] == ["built"]
+
+
 @pytest.mark.parametrize("kept", ["stored", "memory"])
 async def test_nobody_gives_a_result_in_time(tmp_path: Path, kept: str) -> None:
     """The call fails when its token expires, and the token is refused from then on."""
@@ -294,7 +313,7 @@ async def test_the_token_of_an_earlier_call_with_the_same_id_is_refused(tmp_path
         turn = ask(nursery, service.start_turn, session_id, "again")
         await trio.sleep(1)
         old, new = post.tokens
-        with pytest.raises(InvalidParamsError, match="has another result already"):
+        with pytest.raises(InvalidParamsError, match="has got another result"):
             await service.complete_tool(old, "second")
         await until_waiting(service, session_id)
         with pytest.raises(InvalidParamsError, match="waits for a result"):

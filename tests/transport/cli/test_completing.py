@@ -43,7 +43,7 @@ async def test_a_result_from_the_shell(cli: Cli, *, is_json: bool) -> None:
     assert "result: is not JSON" in ended.err
     ended = cli.run("complete", tokens[0], "another", "--store", "kept")
     assert ended.code != 0
-    assert "token: tool call 'call-0-0' has another result already" in ended.err
+    assert "token: tool call 'call-0-0' has got another result" in ended.err
     async with opened() as service:
         result = await service.create_session("go", idempotency_key="k")
         found = (await service.history(result.session_id)).messages
