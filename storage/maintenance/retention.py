@@ -79,15 +79,17 @@ _DROP: Final = {
     "messages": """
         DELETE FROM messages WHERE rowid IN (
             SELECT rowid FROM messages WHERE session = ? AND position > 0 AND position < ? ORDER BY position LIMIT ?
-        ) RETURNING position + 1
+        ) RETURNING position + 1, created_at
     """,
     "events": """
         DELETE FROM events WHERE rowid IN (
             SELECT rowid FROM events
             WHERE session = ? AND typeof(seq) = 'integer' AND seq < ? ORDER BY seq LIMIT ?
-        ) RETURNING seq
+        ) RETURNING seq, NULL
     """,
 }
+# What calls of these messages have waited for: nobody repeats an answer to one that is so old.
+_DROP_WAITS: Final = "DELETE FROM waits WHERE session = ? AND state = 'settled' AND since < ?"
 _MARK: Final = {
     "messages": "UPDATE sessions SET messages_from = max(messages_from, ?) WHERE key = ?",
     "events": "UPDATE sessions SET events_after = max(events_after, ?) WHERE key = ?",
@@ -107,7 +109,8 @@ _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 class Drop(SqliteOperation[int]):
     """Remove a session's oldest messages but the first, or its oldest events; return how many went.
 
-    The holder of the lease goes on undisturbed: a summary stands for these messages in the model's context.
+    With messages go the settled waits that began before the newest of them. The holder of the lease goes on
+    undisturbed: a summary stands for these messages in the model's context.
 
     Attributes:
         session_id: the session.
@@ -127,9 +130,11 @@ class Drop(SqliteOperation[int]):
         """Remove the rows, and note the last one that is gone."""
         key, edge = db.execute(_KEY, (self.session_id, self.edge)).get or (None, 0)
         edge = edge if self.table == "messages" else self.edge
-        gone = [row[0] for row in db.execute(_DROP[self.table], (key, edge, self.limit))]
+        gone: list[Any] = db.execute(_DROP[self.table], (key, edge, self.limit)).fetchall()
         if gone:
-            db.execute(_MARK[self.table], (max(gone), key))
+            db.execute(_MARK[self.table], (max(place for place, _ in gone), key))
+            times = [added for _, added in gone if type(added) is int]
+            db.execute(_DROP_WAITS, (key, max(times, default=0)))
         if gone and self.last:
             db.execute(_CHANGED, (key,))
         return len(gone)

@@ -13,13 +13,14 @@ import attrs
 import pytest
 
 from tests.storage.filled import filled
-from tests.storage.samples import NOW, entry, moved, opened, step, turn, updated, written
+from tests.storage.samples import NOW, entry, moved, opened, step, turn, updated, wait, written
 from tests.support.compacting import Model, compacting, talk
 from tests.support.runtime import new_session, replay
 from warren.base.errors import StoreError
 from warren.base.fields import FieldValueError
 from warren.base.retention import Retention
 from warren.conversation.events import StreamTruncated
+from warren.conversation.waits import WAIT_REASONS
 from warren.models.model import ModelRequest
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance.doctor import examine
@@ -34,6 +35,7 @@ from warren.storage.queries import (
     SessionRow,
     StoredEvents,
     StoredHistory,
+    StoredWait,
 )
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
@@ -86,6 +88,19 @@ async def test_what_a_summary_stands_for_goes(tmp_path: Path) -> None:
     assert after.rows == [before.rows[0], *before.rows[11:]]
     assert (after.total, after.kept_from, after.compactions) == (20, 11, before.compactions)
     assert examine(StoreConfig(tmp_path / "store"), full=True).findings == ()
+
+
+async def test_what_calls_of_these_messages_waited_for_goes(tmp_path: Path) -> None:
+    """With the messages, once it is settled; what began later stays, and what a call in the background waits for."""
+    waits = wait(0, state="settled"), wait(1, "background"), wait(2, state="settled"), wait(9, state="settled")
+    async with opened(tmp_path) as store:
+        turns = [turn("a", number) for number in range(4)]
+        turns[-1] = attrs.evolve(moved(turns[-1], entry(4, 7)), waits=waits)
+        await written(store, *turns, Release("a", Lease(1)))
+    assert pruned(tmp_path, Retention(superseded=DAY)).messages > 0
+    async with looking(tmp_path) as store:
+        found = [await store.read(StoredWait("a", "default", each.wait_id, WAIT_REASONS)) for each in waits]
+        assert found == [None, waits[1], None, waits[3]]
 
 
 async def test_what_a_model_sees_never_goes(tmp_path: Path) -> None:

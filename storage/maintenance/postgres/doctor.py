@@ -26,7 +26,7 @@ from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE, ahead
 from warren.storage.postgres.reading import snapshot
-from warren.storage.postgres.schema import SCHEMA, State
+from warren.storage.postgres.schema import SCHEMA, State, prepare
 from warren.storage.rows import DELETED, OPEN, time_in
 
 MANY_DEAD: Final = 100_000
@@ -106,6 +106,7 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
     done = []
     async with connected(config) as db:
         await existing(db)
+        await prepare(db)
         await be_patient(db)
         for table in TABLES["postgres"]:
             count = await db.script(f"DELETE FROM warren.{table} WHERE {orphaned('postgres', table)}")

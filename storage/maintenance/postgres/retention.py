@@ -20,6 +20,7 @@ from warren.storage.postgres import PostgresStore, audit
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.postgres.reading import snapshot
+from warren.storage.postgres.schema import prepare
 from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED
 
@@ -73,8 +74,13 @@ _DROP: Final[dict[plans.Table, str]] = {
             ORDER BY position LIMIT $3::int8
         ), gone AS (
             DELETE FROM warren.messages m USING old WHERE m.session = old.session AND m.position = old.position
-            RETURNING m.position
-        ), counted AS (SELECT count(*) AS rows, max(position) + 1 AS edge FROM gone)
+            RETURNING m.position, m.created_at
+        ), counted AS (
+            SELECT count(*) AS rows, max(position) + 1 AS edge, max(created_at) AS newest FROM gone
+        ), waits AS (
+            DELETE FROM warren.waits w USING held, counted
+            WHERE w.session = held.key AND w.state = 'settled' AND w.since < counted.newest
+        )
         UPDATE warren.sessions s SET messages_from = greatest(messages_from, counted.edge)
         FROM held, counted WHERE s.key = held.key AND counted.rows > 0 RETURNING counted.rows
     """,
@@ -160,6 +166,7 @@ async def prune(
     total, batch = sum(share.rows for share in planned.shares), plans.BatchSize(200)
     async with connected(config) as db:
         await existing(db)
+        await prepare(db)
         before = await db.value(SIZE)
         for share in planned.shares:
             left = share.rows

@@ -9,16 +9,25 @@ import pytest
 import trio
 
 from tests.storage.conformance.faults import every, postgres_opened
-from tests.storage.samples import NOW, entry, moved, opened, step, turn, written
+from tests.storage.samples import NOW, entry, moved, opened, step, turn, wait, written
 from tests.support.postgres import database, name_in, server
 from warren.base.retention import Retention
+from warren.conversation.waits import WAIT_REASONS, WaitState
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.maintenance import retention as of_files
 from warren.storage.maintenance.plans import Plan, Pruned
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.maintenance.postgres.retention import plan, prune
 from warren.storage.operations import Archive, Lease, Operation, Release
-from warren.storage.queries import ANY_TENANT, DueErasures, SessionList, SessionRow, StoredEvents, StoredHistory
+from warren.storage.queries import (
+    ANY_TENANT,
+    DueErasures,
+    SessionList,
+    SessionRow,
+    StoredEvents,
+    StoredHistory,
+    StoredWait,
+)
 from warren.storage.store import Store
 
 DAY = 86_400.0
@@ -36,6 +45,9 @@ def history() -> list[Operation[Any]]:
     """Return the turns of a compacted session, of one that never was, and of an archived one."""
     turns = [turn("a", number, text="word " * 20) for number in range(10)]
     turns[-1] = moved(turns[-1], entry(10, 11))
+    states: list[WaitState] = ["settled", "answered", "settled"]
+    waits = (wait(at * 3, "background", state=state) for at, state in enumerate(states))
+    turns[-1] = attrs.evolve(turns[-1], waits=tuple(waits))
     others = [turn("b\0ß", number) for number in range(3)] + [turn("c", number) for number in range(2)]
     return [*turns, *others, Release("a", Lease(1)), Release("b\0ß", Lease(1)), Archive("c"), Release("c", Lease(1))]
 
@@ -48,6 +60,7 @@ async def left(store: Store) -> list[Any]:
             await store.read(StoredHistory(session_id, "default")),
             await store.read(StoredEvents(session_id)),
         )
+        found += [await store.read(StoredWait(session_id, ANY_TENANT, f"call-{at}", WAIT_REASONS)) for at in (0, 3, 6)]
         found += [
             list(page.rows),
             page.total,

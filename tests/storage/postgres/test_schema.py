@@ -27,7 +27,10 @@ from tests.support.postgres import (
 )
 from warren.base.errors import StoreError
 from warren.settings.config import PostgresConfig
+from warren.storage.maintenance.plans import Plan, Share
+from warren.storage.maintenance.postgres.doctor import fix
 from warren.storage.maintenance.postgres.migration import look, migrate, part_of
+from warren.storage.maintenance.postgres.retention import prune
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.lease import OLDER
@@ -131,6 +134,23 @@ async def test_the_tables_are_not_contracted_while_an_older_release_lives() -> N
             await PostgresStore.open(PostgresConfig(url))
         assert (raised.value.cause, raised.value.retryable) == ("newer_schema", False)
         assert f"knows up to {SCHEMA.version}: use a newer" in raised.value.message
+
+
+async def test_repairs_and_retention_bring_older_tables_up_to_date() -> None:
+    """As they do with a file: what they look at may not be there yet."""
+    older = attrs.evolve(SCHEMA, expansions=SCHEMA.expansions[:22])
+    with database() as url:
+        for work in ("fix", "prune"):
+            server().run(name_in(url), "DROP SCHEMA warren CASCADE")
+            async with administering(url) as db:
+                await expand(db, older)
+            if work == "fix":
+                assert await fix(PostgresConfig(url)) == ()
+            else:
+                planned = Plan((Share("a", "messages", 1, 1, 1),))
+                assert (await prune(PostgresConfig(url), planned)).messages == 0
+            async with administering(url) as db:
+                assert (await state_of(db)).version == SCHEMA.version
 
 
 async def test_an_operator_expands_first_and_contracts_once_the_older_release_has_ended() -> None:
