@@ -48,6 +48,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
         key: the idempotency key of the prompt; None if it has none.
         hops: messages of peers in a row, up to the one that begins the turn; 0 for a prompt of a user.
         begun: gets a reader with the first event of the turn; None if the caller wants no events.
+        result: whether the prompt is the result of a call in the background: its model need not take the files.
     """
 
     prompt: str
@@ -60,6 +61,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     key: str | None = None
     hops: int = 0
     begun: Beginning | None = None
+    result: bool = False
 
 
 @value
@@ -73,6 +75,7 @@ class Compact(ClaimsTurn[CompactionEntry]):
     options: ClassVar[TurnOptions] = NO_OPTIONS
     tools: ClassVar[Mapping[str, Tool]] = {}
     attachments: ClassVar[tuple[Attachment, ...]] = ()
+    result: ClassVar[bool] = False
     key: ClassVar[None] = None
     instructions: str | None = None
     caller: TraceContext | None = None

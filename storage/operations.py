@@ -356,9 +356,9 @@ class EndInputs(Operation[None]):
 class StoreAnswer(Operation[None]):
     """Store the answer to a wait, beside whatever else the session does: its open turn goes on at once then.
 
-    Stores the wait as it is given, and sets the `wakes` of the session's turn to None. Fails with
-    StoreError(cause="lease_lost") if another process has taken the session over, and with SessionNotFoundError if it
-    was deleted.
+    Stores the wait as it is given, and sets the `wakes` of the session's turn to None, unless the reason of the wait is
+    `background`: that one is not of the turn. Fails with StoreError(cause="lease_lost") if another process has taken
+    the session over, and with SessionNotFoundError if it was deleted.
 
     Attributes:
         session_id: the session.

@@ -166,12 +166,14 @@ class Local:
         """Return the view of a session whose record in the store is newer than the one in memory."""
         turn = (await self.open_turns([record])).get(record.session_id)
         waits: Sequence[Wait] = ()
-        if turn is not None and turn.state == "waiting":
+        if self.supervisor.shared.storage.durable:
             waits = (await self.read(OpenWaits([record.session_id]))).get(record.session_id, ())
-        pending = tuple(pending_approval(wait) for wait in waits if wait.reason in DECIDED)
+        decided = waits if turn is not None and turn.state == "waiting" else ()
+        pending = tuple(pending_approval(wait) for wait in decided if wait.reason in DECIDED)
         actor = self.supervisor.find(record.session_id)
         active = actor is not None and actor.turn_runs
-        return view_of(record, live=self.supervisor.is_live(actor), active=active, pending=pending, turn=turn)
+        live = self.supervisor.is_live(actor)
+        return view_of(record, live=live, active=active, pending=pending, turn=turn, waits=waits)
 
     async def open_turns(self, records: Iterable[SessionRecord]) -> Mapping[str, TurnView]:
         """Return the turns of some sessions that are stored open. The store is asked only if there are any."""

@@ -40,6 +40,7 @@ from warren.actors.protocol import (
 )
 from warren.actors.resources.erasing import forget_deleted
 from warren.actors.session.answers import answered, answers, contradiction, not_waiting, waiting_for
+from warren.actors.session.background import BackgroundCalls
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
 from warren.actors.session.ending import Ending, goes_on
@@ -167,6 +168,7 @@ class SessionActor:
         host_objects: its tools and its compactor, if it has any of its own.
         conversation: its record, context and inbox in memory; begun by `create`, or loaded when a request needs it.
         mailbox: the queue of requests.
+        background: its tool calls that run in the background.
     """
 
     log: EventLog
@@ -177,6 +179,7 @@ class SessionActor:
     session_id: str = attrs.field(init=False)
     conversation: Conversation = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
+    background: BackgroundCalls = attrs.field(init=False)
     _machine: Machine[Mail[Any]] = attrs.field(init=False)
     _planner: Planner = attrs.field(init=False)
     _tasks: trio.Nursery = attrs.field(init=False)
@@ -198,6 +201,7 @@ class SessionActor:
         self._machine = Machine(self.session_id)
         self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
+        self.background = BackgroundCalls(self.session_id, self.shared, self._planner, self.conversation, self.host)
 
     # -- what any task may read at any time
 
@@ -219,7 +223,8 @@ class SessionActor:
     @property
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The tool calls of the open turn that wait for approval, and the questions of those that run."""
-        return tuple(pending_approval(wait) for wait in self._unanswered if wait.reason in DECIDED)
+        waits = (*self._unanswered, *self.background.asked)
+        return tuple(pending_approval(wait) for wait in waits if wait.reason in DECIDED)
 
     @property
     def _unanswered(self) -> Sequence[Wait]:
@@ -228,13 +233,16 @@ class SessionActor:
 
     @property
     def approvals_in_memory(self) -> Sequence[PendingApproval]:
-        """Those of a turn that no store has before its end."""
-        return self.pending_approvals if self._turn is not None and self._turn.steps is None else ()
+        """Those of a turn that no store has before its end, and of calls in the background that may have run."""
+        if self._turn is not None and self._turn.steps is None:
+            return self.pending_approvals
+        return tuple(map(pending_approval, self.background.asked))
 
     def view(self) -> SessionView:
         """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
         pending, turn = self.pending_approvals, self.turn
-        return view_of(self._shown, live=True, active=self.turn_runs, pending=pending, turn=turn)
+        running = self.background.waits
+        return view_of(self._shown, live=True, active=self.turn_runs, pending=pending, turn=turn, waits=running)
 
     def summary(self, node: str | None) -> SessionSummary:
         """Return the session's row in a list, as `view`. It has to be loaded. `node` is this process if it is one."""
@@ -287,6 +295,7 @@ class SessionActor:
             WarrenError: if the session cannot be loaded. It is as it was last committed.
         """
         self._tasks, machine = tasks, self._machine
+        self.background.begin(tasks, self._send)
         try:
             while machine.state is not CLOSED:
                 with trio.CancelScope() as scope:
@@ -295,6 +304,7 @@ class SessionActor:
                     await self._store_turn(self._turn)
                     self._work()
         finally:
+            self.background.leave()
             self._leave_turn()
 
     async def _take_turns(self, scope: trio.CancelScope) -> None:
@@ -362,6 +372,8 @@ class SessionActor:
             return False
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
+        elif conversation.waits and conversation.current and self.background.take_up():
+            return True
         elif self._ends is None and not conversation.has_work:
             if conversation.inbox.awaiting and not conversation.sleeps:
                 conversation.inbox.none_waits()
@@ -414,10 +426,16 @@ class SessionActor:
     def _take_answer(self, mail: Mail[None], message: GiveAnswer) -> None:
         """Give a tool call its answer: it is stored first, if the turn is."""
         turn = self._turn
+        if (asked := self.background.find(message)) is not None:
+            self.background.answer(answered(asked, message, self.shared.storage.now()))
+            if message.audit is not None:
+                self.shared.auditor.add(message.audit)
+            mail.answer(None)
+            return
         guard = None if turn is None else turn.plan.guard
         if guard is not None and not guard.open:
             raise guard.fence.unproved(self.session_id)
-        if turn is None or turn.steps is not None:
+        if turn is None or turn.steps is not None or self.background.awaited(message) is not None:
             self._answers.append(mail)
             self._send(partial(self._store_answer, mail, message))
             return
@@ -444,10 +462,12 @@ class SessionActor:
         stored: Wait | None = None
         problem: WarrenError | None = None
         try:
-            wait = conversation.find_wait(message) or await conversation.earlier_wait(message)
+            wait = self.background.awaited(message) or conversation.find_wait(message)
+            wait = wait or await conversation.earlier_wait(message)
             if wait is None and message.begins is not None and self._awaits_result(message.begins):
                 wait = message.begins
-            if self._turn is None and conversation.open_turn is None and (wait is None or wait.unanswered):
+            of_turn = wait is None or (wait.unanswered and wait.reason != "background")
+            if self._turn is None and conversation.open_turn is None and of_turn:
                 problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
             elif wait is None:
                 problem = not_waiting(message)
@@ -461,6 +481,7 @@ class SessionActor:
 
         def apply() -> None:
             if stored is not None:
+                self.background.given(stored)
                 if self._turn is not None:
                     self._turn.answered(stored)
                 self._remember(stored, message)
@@ -618,6 +639,9 @@ class SessionActor:
     def _apply_fetched(self, signal: Signal, fetched: Fetched) -> None:
         if fetched.refused is not None:
             self.conversation.inbox.leave_to(fetched.refused)
+            self.background.end()  # the process that has the session goes on with them
+        elif self.conversation.current:
+            self.background.take_up()
         error = None if fetched.refused is None else fetched.refused.copy()
         self.host.changed(self.session_id)
         self._perform(self._machine.step(signal), fetched=fetched, ending=error)
@@ -750,6 +774,7 @@ class SessionActor:
             payer=input_.payer,
             key=input_.key,
             hops=input_.hops,
+            result=input_.kind == "context",
         )
         try:
             plan = self._planner.plan(message, self.conversation.known)
@@ -814,6 +839,7 @@ class SessionActor:
             conversation.waits,
             woken,
             lambda: conversation.known.allowed_tools,
+            self.background,
         )
         if kept is not None:  # else its first event tells those who wait for it
             self._tell_begun()
@@ -1120,6 +1146,7 @@ class SessionActor:
             except WarrenError as exc:
                 return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
         error = None
+        self.background.end(for_good=asked.keys() != {"stop"})
         if "delete" in asked:
             try:
                 await forget_deleted(session_id, storage, self.shared.memory)
@@ -1151,7 +1178,8 @@ class SessionActor:
         conversation = self.conversation
         asked = self._mail or self.mailbox.waiting or conversation.has_work or conversation.inbox.has_callers
         tools = any(not each.of_client for each in self._turn_tools.values())  # they would be gone
-        leaves = machine.state is State.LEAVING and not (asked or tools or self._errands or self.log.pending)
+        held = tools or self.background.waits
+        leaves = machine.state is State.LEAVING and not (asked or held or self._errands or self.log.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
     def terminate(self, error: Callable[[], WarrenError]) -> None:

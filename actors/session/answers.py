@@ -11,8 +11,14 @@ from warren.conversation.waits import Wait, WaitReason
 
 def answers(wait: Wait, message: GiveAnswer) -> bool:
     """Return whether a message is meant for a wait; one with another token is for an earlier call of the same id."""
+    if message.begins is not None and wait.reason == "background":
+        return _token(wait) == _token(message.begins)
     same = wait.wait_id == message.wait_id and wait.reason in message.reasons
-    return same and (message.begins is None or message.begins.data == wait.data)
+    return same and (message.begins is None or _token(message.begins) == _token(wait))
+
+
+def _token(wait: Wait) -> object:
+    return None if wait.data is None else wait.data.get("token")
 
 
 def answered(wait: Wait, message: GiveAnswer, now: datetime) -> Wait:

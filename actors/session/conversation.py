@@ -567,7 +567,8 @@ class Conversation:
 
     async def earlier_wait(self, message: GiveAnswer) -> Wait | None:
         """Return the wait that an answer was meant for, from the store; None if there was none. Raises StoreError."""
-        query = StoredWait(self.log.session_id, ANY_TENANT, message.wait_id, message.reasons)
+        reasons = message.reasons if message.begins is None else (*message.reasons, "background")
+        query = StoredWait(self.log.session_id, ANY_TENANT, message.wait_id, reasons)
         found = await self.storage.read(query)
         return found if found is not None and answers(found, message) else None
 

@@ -3,9 +3,11 @@
 from datetime import datetime
 from typing import Protocol
 
+from warren.conversation.inputs import Input
+
 
 class SessionHost(Protocol):
-    """The port by which live sessions share room and memory. No method waits."""
+    """The port by which live sessions share room and memory. No method waits but those that ask the store."""
 
     def may_start(self, session_id: str, tenant: str) -> bool:
         """Ask to begin a turn for an input that waits; return whether the turn counts as running from now on.
@@ -37,6 +39,18 @@ class SessionHost(Protocol):
 
     def retired(self, session_id: str, *, deleted: bool) -> None:
         """Report that the session was deleted, or else archived."""
+
+    def holds(self, session_id: str) -> None:
+        """Report that a call of the session runs in the background: the session stays in memory."""
+
+    def lets_go(self, session_id: str) -> None:
+        """Report that no call of the session runs in the background any more."""
+
+    async def enter(self, session_id: str, input_: Input) -> None:
+        """Put the result of a call that ran in the background into the session's inbox. Raises as `Inboxes.put`."""
+
+    async def has_entered(self, session_id: str, input_: Input) -> bool:
+        """Return whether an input with the same key was put into the session's inbox. Raises StoreError."""
 
     def stays(self, session_id: str) -> None:
         """Report that the session was told to leave memory and does not, as it has work."""

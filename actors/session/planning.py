@@ -22,6 +22,7 @@ from warren.actors.turn.compaction import window_for
 from warren.actors.turn.plan import TurnPlan, TurnSettings
 from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
+from warren.actors.turn.running import ToolRunner
 from warren.actors.turn.seam import AroundCall, AroundTool, AroundTurn, Seam
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.base.fields import encodable
@@ -108,7 +109,7 @@ class Planner:
         else:
             settings = self._settings_to_keep(message, record)
             files = self._files = self._files_for(settings, record)
-        if message.attachments:
+        if message.attachments and not message.result:
             check_kinds(message.attachments, settings.candidates)
         plan = TurnPlan(
             settings,
@@ -193,6 +194,22 @@ class Planner:
             around.append(partial(_after, plan.await_tools))
         if around or self._around_turn:
             plan.seam = Seam(self._around_turn, around, around_tool)
+
+    def runner(self, record: SessionRecord) -> ToolRunner:
+        """Return what runs tools of a session outside of its turns."""
+        storage, most = self.shared.storage, self.shared.config.limits.max_attachment
+        guard = None
+        if storage.fence is not None:
+            guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
+        keep = partial(attaching.keep, storage, record.tenant, record.session_id, most)
+        return ToolRunner(self.shared.tool_threads, guard, keep)
+
+    async def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
+        """Return the tools of a session outside of its turns, once its servers have connected or failed to."""
+        if self.shared.servers is not None:
+            for each in self.shared.servers.untried(record.session_id):
+                await each.wait()
+        return tools_of(record, NO_OPTIONS, self.shared, self.comms, self.host_objects.tools)
 
     def _tools(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
         given_tools = {**self.host_objects.tools, **message.tools}

@@ -79,8 +79,9 @@ class Scheduler:
     The methods below note one change each; call `assign` after them, and do its actions. Times are in seconds, on one
     clock that never goes back.
 
-    A live session is in at most one of `running`, `waiting`, `idle` and `leaving`. The exception is a session that
-    begins or asks for a turn before it answers the eviction: it is also in `leaving` until then.
+    A live session is in at most one of `running`, `waiting`, `idle` and `leaving`, and one in `held` is not idle. The
+    exception is a session that begins or asks for a turn before it answers the eviction: it is also in `leaving` until
+    then.
 
     Attributes:
         limits: how many turns may run, how many sessions may be live, how long one may be idle.
@@ -92,6 +93,7 @@ class Scheduler:
         live: sessions that have an actor.
         running: sessions whose turn was admitted and has not ended.
         waiting: sessions that wait for room to begin a turn: tenants take turns, and within one the first comes first.
+        held: sessions of which calls run in the background: they stay in memory.
         idle: sessions without work, each with the time since which it is idle, the longest idle first.
         leaving: sessions that were told to leave and have not answered; True if another process asked for the session.
         evictions: evictions so far.
@@ -107,6 +109,7 @@ class Scheduler:
     live: set[str] = attrs.field(factory=set)
     running: set[str] = attrs.field(factory=set)
     waiting: Rounds = attrs.field(factory=Rounds)
+    held: set[str] = attrs.field(factory=set)
     # An ordered dict, not a dict: the first key of a dict is found in linear time when many were deleted before it.
     idle: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
     leaving: dict[str, bool] = attrs.field(factory=dict)
@@ -339,6 +342,17 @@ class Scheduler:
 
     # -- changes: sessions in memory
 
+    def holds(self, session_id: str) -> None:
+        """Note that a call of a session runs in the background."""
+        self.held.add(session_id)
+        self.idle.pop(session_id, None)
+
+    def lets_go(self, session_id: str, now: float) -> None:
+        """Note that no call of a session runs in the background any more."""
+        self.held.discard(session_id)
+        if self.evicts:
+            self._rest(session_id, now)
+
     def started(self, session_id: str, now: float) -> None:
         """Note that a session has an actor."""
         self.live.add(session_id)
@@ -366,11 +380,12 @@ class Scheduler:
             self._runs_no_more(session_id)
         self.running.discard(session_id)
         self.waiting.discard(session_id)
+        self.held.discard(session_id)
         self.idle.pop(session_id, None)
         self.leaving.pop(session_id, None)
 
     def _rest(self, session_id: str, now: float) -> None:
-        working = session_id in self.running or session_id in self.waiting
+        working = session_id in self.running or session_id in self.waiting or session_id in self.held
         if session_id in self.live and not working and session_id not in self.leaving:
             self.idle[session_id] = now
             self.idle.move_to_end(session_id)

@@ -27,6 +27,7 @@ from warren.base.log_context import LogContext, working_for
 from warren.base.nodes import NodeLoad
 from warren.base.values import define
 from warren.calls.creation import Creation
+from warren.conversation.inputs import Input
 from warren.conversation.records import SessionRecord
 from warren.mailbox import Mail, Mailbox, Message
 from warren.reports.audit import AuditEntry
@@ -204,7 +205,7 @@ class Supervisor:
             watch.miss()
 
     async def drain(self) -> None:
-        """Let no more turns begin, and return when those that run have ended.
+        """Let no more turns begin, and return when those that run have ended, and the calls in the background.
 
         A node tells the others, and releases each session that has no work: they can go on with it meanwhile.
         """
@@ -213,7 +214,7 @@ class Supervisor:
         if node is not None:
             node.drain()
             self.scheduler.releases = True
-        while self.scheduler.running:
+        while self.scheduler.running or self.scheduler.held:
             self._reassign()
             with trio.move_on_after(TICK if self.scheduler.releases else math.inf):
                 await self._progress.wait()
@@ -323,6 +324,22 @@ class Supervisor:
         self.next_wake = wakes if self.next_wake is None else min(wakes, self.next_wake)
         self.scheduler.suspended(session_id)
         self._reassign()
+
+    def holds(self, session_id: str) -> None:
+        self.scheduler.holds(session_id)
+
+    def lets_go(self, session_id: str) -> None:
+        self.scheduler.lets_go(session_id, trio.current_time())
+        if self.scheduler.evicts:
+            self._reassign()
+        if self.scheduler.closed:
+            self._tell_progress()
+
+    async def enter(self, session_id: str, input_: Input) -> None:
+        await self.inboxes.put(session_id, input_)
+
+    async def has_entered(self, session_id: str, input_: Input) -> bool:
+        return await self.inboxes.is_known(session_id, input_)
 
     def stays(self, session_id: str) -> None:
         self.scheduler.stays(session_id, trio.current_time())

@@ -6,7 +6,8 @@ from typing import Final
 
 import attrs
 
-from warren.actors.turn.toolbox import NO_CUTS, KeepFiles
+from warren.actors.turn.running import KeepFiles
+from warren.actors.turn.toolbox import NO_CUTS
 from warren.base.errors import ProviderError
 from warren.conversation.messages import (
     MAX_BLOCKS,

@@ -13,13 +13,15 @@ import trio
 from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals, refusal_of
+from warren.actors.turn.background import Background, Origin
+from warren.actors.turn.running import KeepFiles, ToolRunner, keep_nothing
 from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
 from warren.base.errors import WarrenError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.values import define, value
 from warren.conversation import aliases, codec
-from warren.conversation.attachments import Attachment, File
+from warren.conversation.attachments import Attachment
 from warren.conversation.categories import Decision
 from warren.conversation.completion import CompletionToken, TokenMaker
 from warren.conversation.events import (
@@ -37,15 +39,15 @@ from warren.conversation.waits import Wait, WaitKey, WaitReason
 from warren.models.arguments import problem_of
 from warren.models.tools import (
     ClientGoneError,
+    Handed,
+    Remote,
     Tool,
     ToolArgumentsError,
     ToolCall,
     ToolError,
     ToolOutput,
     ToolSpec,
-    asking,
     bounded,
-    calling,
     failure_text,
 )
 
@@ -53,8 +55,6 @@ logger: Final = logging.getLogger("warren.tools")
 
 
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
-LARGE: Final = 1_000
-"""Values of a result from which on a thread makes its JSON."""
 NO_CUTS: Final[Mapping[str, str]] = {}
 NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
 NO_WAITS: Final[Mapping[WaitKey, Wait]] = {}
@@ -66,22 +66,21 @@ GIVEN: Final[tuple[WaitReason, ...]] = ("client", "outside")
 """The reasons to wait for a result."""
 SLACK: Final = timedelta(seconds=1)
 """Time by which a wait may end early: the clock that has woken the turn may be a little ahead of this one."""
+RUNS_ON: Final = "it runs in the background, as call {}: its result will come as a message"
 MAY_HAVE_RUN: Final = (
     "not known: the process ended while this call ran. The call may have taken effect in full, in part or not at all: "
     "find out before you make it again"
 )
-KeepFiles = Callable[[Sequence[File]], Awaitable[Sequence[Attachment | str]]]
-"""Stores the files of a result or an answer; returns the reference of each, or a note for one that is not kept."""
+
+
+def of_no_turn(_call_id: str, _number: int) -> Origin:
+    """Return no origin: no call runs in the background."""
+    raise RuntimeError("no call runs in the background here")
 
 
 def nobody() -> Approvals:
     """Return no gates: no call may have run before."""
     raise RuntimeError("no call was left by an earlier process")
-
-
-async def keep_nothing(_files: Sequence[File]) -> Sequence[Attachment | str]:
-    """Store nothing: there is no store for files."""
-    return ()
 
 
 @value
@@ -116,6 +115,8 @@ class ToolRun:
         tokens: makes completion tokens of the calls; None if none can be made.
         asker: returns the gates for a call that somebody has to decide on whatever they say, and for waits in memory.
         waits: the waits that the store has, which change meanwhile.
+        background: runs calls of tools for the background; None if those run as others do.
+        origin: returns what is kept of a call, by its id and its number, for the time after the turn.
         tells: whether a request for a decision that an earlier process has published is to be published again.
         left: the calls that an earlier process has left, by id, with their states; empty if none has.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
@@ -140,14 +141,18 @@ class ToolRun:
     tokens: TokenMaker | None = attrs.field(default=None, kw_only=True)
     asker: Callable[[], Approvals] = attrs.field(default=nobody, kw_only=True)
     waits: Mapping[WaitKey, Wait] = attrs.field(default=NO_WAITS, kw_only=True)
+    background: Background | None = attrs.field(default=None, kw_only=True)
+    origin: Callable[[str, int], Origin] = attrs.field(default=of_no_turn, kw_only=True)
     tells: bool = attrs.field(default=True, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
+    _detached: list[Callable[[], None]] = attrs.field(factory=list)  # begin the calls for the background
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
     _changed_waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
     _held: dict[str, _Held] = attrs.field(factory=dict)  # the calls that wait without a task, by id
     _allowed: dict[str, Wait] = attrs.field(factory=dict)  # the waits of calls that may run now, by their ids
+    _remotes: dict[str, tuple[Remote, Mapping[str, Any]]] = attrs.field(factory=dict)  # of calls that go on elsewhere
     _nursery: trio.Nursery | None = None  # while calls run
     _lock: trio.Lock | None = None
     _news: trio.Event | None = None  # set with each result; None until calls run
@@ -180,11 +185,13 @@ class ToolRun:
         if steps is not None and (self._starts or self._changed_waits):
             asked = tuple(self._changed_waits.values())
             await self._keep_states(steps)
+            self._start_detached()
             for wait in asked:
                 if wait.reason == "approval":
                     self.asker().ask(wait)
             # A commit is no checkpoint, and a call that is cancelled would run up to its first one.
             await trio.lowlevel.checkpoint_if_cancelled()
+        self._start_detached()
         if not self._starts:
             return
         async with trio.open_nursery() as nursery:
@@ -272,6 +279,8 @@ class ToolRun:
 
     def close(self, reason: str) -> None:
         """Give every call without a result an error result, so that the transcript stays valid."""
+        for remote, handle in self._remotes.values():  # nobody wants the results any more
+            remote.cancel(handle)
         for call in self._calls:
             if call.id not in self.results:
                 self._finish(call, reason, is_error=True)
@@ -300,6 +309,8 @@ class ToolRun:
         asks = approvals is not None and approvals.holds_up(call, tool)
         if asks or ("approval", call.id) in self.waits:  # asked before, whatever the gates say now
             self._ask(call, tool, bound, number)
+        elif self._detaches(tool):
+            self._detach(call, tool, bound, number)
         else:
             self._begin(call, tool)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
@@ -312,6 +323,10 @@ class ToolRun:
             self.results[call.id] = left.result
             return
         given = self._given_wait(call, number)
+        if given is not None and tool is not None and tool.remote is not None and "handle" in (given.data or {}):
+            self._begin(call, tool)
+            self._starts.append(partial(self._result_elsewhere, call, tool, number, given))
+            return
         returned = given is not None and given.reason == "client" and not self._is_over(given)
         returned = returned and tool is not None and tool.of_client
         if given is not None and not returned and (left.state == "waiting" or given.state == "answered"):
@@ -374,10 +389,15 @@ class ToolRun:
         return await run()
 
     async def _begin_and_run(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
-        self._begin(call, tool)
+        if self._detaches(tool):
+            self._detach(call, tool, bound, number)
+        else:
+            self._begin(call, tool)
         if self.steps is not None:
             await self._keep_changed(self.steps)
-        await self._run_one(call, tool, bound, number)
+        if call.id in self.results:  # it runs in the background now, or was refused
+            return self._start_detached()
+        return await self._run_one(call, tool, bound, number)
 
     def _hold(self, call: ToolUseBlock, wait: Wait, go_on: Callable[[Wait], Awaitable[None]]) -> None:
         """Let a call wait without a task, unless its wait is over already."""
@@ -399,9 +419,11 @@ class ToolRun:
 
     def _may_get(self, call: ToolUseBlock, number: int, wait: Wait) -> bool:
         """Return whether a wait is one of a call, and not of an earlier one with the same id and other tokens."""
+        key, data = self._place(call, number).key, wait.data or {}
+        if "handle" in data:
+            return data.get("key") == key
         if wait.reason != "outside" or self.tokens is None:
             return wait.reason != "outside"
-        key = self._place(call, number).key
         return wait.data == {"token": CompletionToken(self.tokens.tenant, self.session_id, call.id, key, 0).mark}
 
     def awaits_result(self, wait: Wait) -> bool:
@@ -446,6 +468,38 @@ class ToolRun:
         else:
             self._finish(call, result.content, result.attachments, is_error=result.is_error)
 
+    def _detaches(self, tool: Tool) -> bool:
+        return tool.background and self.background is not None
+
+    def _detach(
+        self, call: ToolUseBlock, tool: Tool, bound: Mapping[str, Any], number: int, handed: Handed | None = None
+    ) -> None:
+        """Let a call run in the background, once that is kept, and tell the model so."""
+        background = self.background
+        assert background is not None  # noqa: S101 - for the type checker
+        if (reason := background.refusal(len(self._detached))) is not None:
+            return self._refuse(call, reason)
+        handle, told = (None, "") if handed is None else (handed.handle, f"{handed.told}\n")
+        wait = background.wait_for(call, tool, self.origin(call.id, number), handle)
+        if self.steps is not None:
+            self._changed_waits[wait.key] = wait
+        self._detached.append(partial(background.start, wait, tool, bound))
+        if handed is not None:
+            return self._finish(call, told + RUNS_ON.format(wait.wait_id), is_error=False)
+        self.results[call.id] = result = ToolResult(call.id, RUNS_ON.format(wait.wait_id))
+        if self.steps is not None:
+            self._note(call, "done", result)
+        self.emit(ToolExecutionStarted(call.id, call.name))
+        self.emit(ToolExecutionCompleted(call.id, call.name, result.content, is_error=False, duration_ms=0))
+        self.emit(ToolResultReceived(call.id, call.name, is_error=False))
+        return None
+
+    def _start_detached(self) -> None:
+        """Begin the calls for the background: no checkpoint lies between the commit that has them and this."""
+        detached, self._detached = self._detached, []
+        for start in detached:
+            start()
+
     def _now(self) -> datetime:
         return self.asker().now()
 
@@ -487,37 +541,56 @@ class ToolRun:
     async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         limit = tool.timeout or self.timeout
         self._ran.add(call.id)
-        content, is_error, files = "", False, tuple[Attachment, ...]()
-        later: Wait | None = None
-        calling.set(self._place(call, number))
-        asking.set(
-            partial(self._question, call, tool, itertools.count(1))
-        )  # each call has a task, and so a context of its own
-        try:
-            with trio.move_on_after(limit) as scope:
-                result = await self._invoke(tool, bound)
-                if isinstance(result, ToolOutput) and result.token is not None:
-                    later = self._later(call, number, tool, result.token)
-                else:
-                    content, files = await self._told(result)
-        except ClientGoneError as exc:
-            later = self.waits.get(("client", call.id))
-            content, is_error = failure_text(exc), True
-        except (Exception, SystemExit, BaseExceptionGroup) as exc:
-            # Outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest.
-            if isinstance(exc, BaseExceptionGroup) and (rest := exc.split((Exception, SystemExit))[1]) is not None:
-                raise rest from None
-            # Errors of tools quote their arguments, which are texts of the conversation: those are for debugging alone.
-            logger.info(
-                "tool %s failed: %s", call.name, type(exc).__name__, exc_info=logger.isEnabledFor(logging.DEBUG)
-            )
-            content, is_error = failure_text(exc), True
-        if scope.cancelled_caught:
-            self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
-            content, is_error, files = f"timed out after {limit:g} s", True, ()
-        if later is not None:
+        runner = ToolRunner(self.threads, self.guard, self.keep)
+        asks = partial(self._question, call, tool, itertools.count(1))
+        ran = await runner.run(partial(runner.invoke, tool, bound), self._place(call, number), asks, limit)
+        if ran.gone and (there := self.waits.get(("client", call.id))) is not None:
+            return await self.wait_for_result(call, there)
+        if isinstance(ran.later, ToolOutput) and ran.later.token is not None:
+            try:
+                later = self._later(call, number, tool, ran.later.token)
+            except ToolError as exc:
+                return self._finish(call, failure_text(exc), is_error=True)
             return await self.wait_for_result(call, later)
-        return self._finish(call, content, files, is_error=is_error, timed_out=scope.cancelled_caught)
+        if isinstance(ran.later, Handed):
+            return await self._handed(call, tool, number, ran.later)
+        if ran.timed_out:
+            self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
+        return self._finish(call, ran.content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
+
+    async def _handed(self, call: ToolUseBlock, tool: Tool, number: int, handed: Handed) -> None:
+        """Let a call whose work goes on elsewhere run in the background if the model was told so, else wait for it."""
+        steps, background = self.steps, self.background
+        if handed.told is not None and background is not None and background.refusal(len(self._detached)) is None:
+            self._detach(call, tool, {}, number, handed)
+            if steps is not None:
+                await self._keep_changed(steps)
+            return self._start_detached()
+        since = self._now()
+        times = since, since + timedelta(seconds=tool.timeout or self.timeout)
+        data = {"handle": handed.handle, "key": self._place(call, number).key}
+        wait = Wait(call.id, "outside", "waiting", call.name, call.args, tool.category, *times, data=data)
+        if steps is not None:  # from here on a process that goes on with the call does not make it again
+            self._changed_waits[wait.key] = wait
+            await self._keep_changed(steps)
+        return await self._result_elsewhere(call, tool, number, wait)
+
+    async def _result_elsewhere(self, call: ToolUseBlock, tool: Tool, number: int, wait: Wait) -> None:
+        """Wait for the result of a call whose work goes on elsewhere."""
+        remote, handle = tool.remote, (wait.data or {}).get("handle", {})
+        if remote is None:
+            return self._finish(call, NO_RESULT, is_error=True)
+        self._remotes[call.id] = remote, handle
+        runner = ToolRunner(self.threads, self.guard, self.keep)
+        asks = partial(self._question, call, tool, itertools.count(1))
+        left = (wait.until - self._now()).total_seconds()
+        ran = await runner.run(partial(remote.result, handle), self._place(call, number), asks, left)
+        del self._remotes[call.id]
+        if ran.timed_out:
+            remote.cancel(handle)
+            limit = round((wait.until - wait.since).total_seconds() * 1000)
+            self.emit(ToolExecutionTimedOut(call.id, call.name, limit))
+        return self._finish(call, ran.content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
 
     def _later(self, call: ToolUseBlock, number: int, tool: Tool, token: str) -> Wait:
         """Return the wait for the result that comes under a token. Raises ToolError if that is not one of this call."""
@@ -530,20 +603,6 @@ class ToolRun:
         if not self._may_get(call, number, wait):
             raise ToolError("ToolOutput.later: the token is one of another call")
         return wait
-
-    async def _told(self, result: object) -> tuple[str, tuple[Attachment, ...]]:
-        """Return the text of a result, and its files, which are stored now."""
-        if not isinstance(result, ToolOutput):
-            if not _is_large(result):
-                return codec.text_of(result), ()
-            # Not in a thread of the tools: those may hang in all of them, and this call has run.
-            return await trio.to_thread.run_sync(codec.text_of, result, abandon_on_cancel=True), ()
-        if not result.files:
-            return result.text, ()
-        kept = await self.keep(result.files)
-        notes = [each for each in kept if isinstance(each, str)]
-        files = tuple(each for each in kept if not isinstance(each, str))
-        return "\n".join((*([result.text] if result.text else ()), *notes)), files
 
     async def _question(
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
@@ -561,19 +620,6 @@ class ToolRun:
             self._changed_waits[wait.key] = wait
             await self._keep_changed(self.steps)
         return (await approvals.decided(wait)).decision
-
-    async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
-        if tool.is_async:
-            return await tool.call(**bound)
-        guard, call = self.guard, partial(tool.call, **bound)
-        if guard is None:
-            return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
-        call = partial(_guarded, guard, tool.call, bound)
-        while True:
-            try:
-                return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
-            except _NotBegunError:  # the process stood still while the call waited for a thread
-                await guard.wait()
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.counters.tool(self._tool_of(call), "refused")
@@ -640,26 +686,3 @@ def _left_result(call: ToolUseBlock, left: KeptCall | None, wait: Wait | None, r
         return wait.result or ToolResult(call.id, NOT_COME, is_error=True)
     begun = left is not None and left.state == "begun"
     return ToolResult(call.id, MAY_HAVE_RUN if begun else reason, is_error=True)
-
-
-def _is_large(result: object) -> bool:
-    """Return whether making the JSON of a result may hold up the event loop, as it has very many values."""
-    left, values = LARGE, [result]
-    while values and left > 0:
-        value = values.pop()
-        left -= 1
-        if isinstance(value, list | tuple | dict) and len(value) < left:
-            values += value.values() if isinstance(value, dict) else value
-        elif isinstance(value, list | tuple | dict):
-            return True
-    return left <= 0
-
-
-class _NotBegunError(Exception):
-    """A call was not begun, because the lease of its session is not proved."""
-
-
-def _guarded(guard: Guard, call: Callable[..., Any], bound: Mapping[str, Any]) -> object:
-    if not guard.open:
-        raise _NotBegunError
-    return call(**bound)

@@ -17,6 +17,7 @@ from warren.actors.supervision import first_error
 from warren.actors.turn import attaching
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.background import Background, Origin
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
@@ -26,9 +27,10 @@ from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.room import MOST_TRIES, Room
 from warren.actors.turn.route import Candidate
+from warren.actors.turn.running import KeepFiles
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NO_WAITS, NOTHING_LEFT, KeepFiles, ToolRun, left_results
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NO_WAITS, NOTHING_LEFT, ToolRun, left_results
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -119,6 +121,7 @@ class Turn:
         waits: the waits of its calls that the store has, which change while it runs.
         woken: whether it had suspended, and goes on without anything to take back.
         allowed: returns the names of the tools whose calls run without approval in the session, whatever the gates say.
+        background: runs tool calls in the background; None if there is none.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
@@ -149,6 +152,7 @@ class Turn:
     waits: Mapping[WaitKey, Wait] = NO_WAITS
     woken: bool = False
     allowed: Callable[[], Collection[str]] = tuple
+    background: Background | None = None
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -647,7 +651,7 @@ class Turn:
             if self.plan.chain is not None and entering != "before":  # the prompt is newer than those before it
                 self.plan.chain.take(input_)
             steers = input_.kind == "steer"
-            message = UserMessage(text, files, steered=True) if steers else ContextMessage(text, source)
+            message = UserMessage(text, files, steered=True) if steers or files else ContextMessage(text, source)
             self.context.append(message)
             self.emit(InputTaken(input_.input_id, input_.kind, text, source, files))
         return bool(taken)
@@ -840,6 +844,8 @@ class Turn:
             asker=self._asker,
             tokens=settings.completions.maker(self.record.tenant),
             waits=self.waits,
+            background=self.background,
+            origin=self._origin,
             tells=not self.woken,
         )
         self._calls += len(calls)
@@ -864,6 +870,13 @@ class Turn:
         if repeats is None:
             repeats = self._repeats = Repeats(settings.limits.repeated_calls_note, settings.limits.repeated_calls)
         return repeats.told(calls, results, settings.tools)
+
+    def _origin(self, call_id: str, number: int) -> Origin:
+        """Return what is kept of a call for the time after the turn."""
+        message, chain = self.plan.message, self.plan.chain
+        hops = chain.hops if chain is not None else 0 if self.kept is None else self.kept.hops
+        options = attrs.evolve(message.options, output_schema=None, structured_output_retries=None)
+        return Origin(self.record.turns + 1, number, call_id, message.key, hops, message.payer, options)
 
     def _asker(self) -> Approvals:
         """Return the gates, made if no call waits for approval otherwise."""

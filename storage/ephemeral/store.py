@@ -52,6 +52,7 @@ from warren.storage.operations import (
 )
 from warren.storage.queries import Query
 from warren.storage.refusals import built_on_sand, inbox_full, key_used, name_taken, not_found, taken_over
+from warren.storage.rows import in_background
 
 R = TypeVar("R")
 ENDED: Final = 1_000
@@ -294,7 +295,7 @@ class EphemeralStore(Contents):
         session = self._session(operation.session_id)
         self._check_lease(session, operation.lease)
         session.set_waits((operation.wait,))
-        if session.record.turn is not None:
+        if session.record.turn is not None and not in_background(operation.wait):
             session.record = session.record.changed(turn=session.record.turn.changed(wakes=None))
         self._add(operation.audit)
         self._changes += 1

@@ -31,6 +31,7 @@ from warren.storage.rows import (
     continued,
     corrupt,
     details_text,
+    in_background,
     number_in,
 )
 
@@ -159,7 +160,7 @@ async def reserve(operation: ops.Reserve, db: Connection, _holder: Holder) -> No
 
 
 async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holder) -> None:
-    """Store a wait with its answer, and have the turn go on."""
+    """Store a wait with its answer, and have the turn go on if it is one of the turn."""
     rows = await db.fetch(_ANSWERS, escaped(operation.session_id))
     if not rows:
         raise not_found(operation.session_id)
@@ -168,7 +169,8 @@ async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holde
         name = await rival_of(db, owner, holder.key)
         raise taken_over(operation.session_id, name)
     await waits.put(db, session, operation.wait)
-    await db.fetch(_AWAKE, session)
+    if not in_background(operation.wait):
+        await db.fetch(_AWAKE, session)
     await audit.add(db, (operation.audit,))
 
 

@@ -43,6 +43,7 @@ from warren.storage.rows import (
     continued,
     corrupt,
     details_text,
+    in_background,
     microseconds,
     number_in,
     record_to_row,
@@ -246,12 +247,13 @@ def reserve(operation: Reserve, db: apsw.Connection, _holder: Holder) -> None:
 
 
 def store_answer(operation: StoreAnswer, db: apsw.Connection, holder: Holder) -> None:
-    """Store a wait with its answer, and have the turn go on."""
+    """Store a wait with its answer, and have the turn go on if it is one of the turn."""
     row = db.execute(_HOLDING, (operation.session_id,)).get
     if row is None or row[1] == DELETED or row[2:] != (holder.key, operation.lease.epoch):
         raise _refused(operation, db, holder)
     waits.put(db, [(row[0], operation.wait)])
-    db.execute(_AWAKE, (row[0],))
+    if not in_background(operation.wait):
+        db.execute(_AWAKE, (row[0],))
     audit.add(db, (operation.audit,))
 
 

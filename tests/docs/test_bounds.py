@@ -26,6 +26,7 @@ NOT_OPENED: Final = {
         "limits.repeated_calls",
         "limits.peer_hops",
         "limits.resumptions",
+        "limits.background_calls",
         "limits.peer_rate",
     ),
 }

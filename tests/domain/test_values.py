@@ -367,6 +367,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "interrupt_grace", [0], [-1]),
     (Limits, "drain", [0], [-1]),
     (Limits, "resumptions", [0], [-1]),
+    (Limits, "background_calls", [0], [-1]),
     (Intensity, "restarts", [0], [-1]),
     (Intensity, "seconds", [0.5], [0]),
     (StoreConfig, "busy_timeout", [0], [-1]),

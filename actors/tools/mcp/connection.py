@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import mcp_types as types
@@ -19,12 +19,13 @@ from warren.actors.tools.mcp.pace import FloodError, Pace, ServerGoneError
 from warren.actors.tools.mcp.process import open_process
 from warren.actors.tools.mcp.refusal import Refusal
 from warren.actors.tools.mcp.results import LARGE, output_of, size_of
+from warren.actors.tools.mcp.tasks import ENDED, TaskHandle, poll_of, related_to, support_of, task_of, told_of
 from warren.actors.tools.mcp.web import open_web
 from warren.base.backoff import Backoff
 from warren.base.values import define
 from warren.base.version import VERSION
 from warren.conversation.categories import Decision
-from warren.models.tools import Asking, Restart, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
+from warren.models.tools import Asking, Handed, Restart, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
 from warren.reports.health import McpHealth, McpState, Status
 from warren.reports.tracing import HEADER, here
 from warren.settings.tool_config import McpServer
@@ -43,6 +44,7 @@ DECLINED: Final = types.ElicitResult(action="decline")
 CANCELLED: Final = types.ElicitResult(action="cancel")
 
 logger: Final = logging.getLogger("warren.mcp")
+R = TypeVar("R", bound=types.Result)
 
 
 @define(eq=False)
@@ -70,6 +72,7 @@ class _ToolCall:
         questions: runs the server's questions in the caller's task, so that they end before the caller goes on.
         failure: the error if the connection ends; None for the general one.
         again: whether it may be made once more in a new session.
+        task: whether the server is to carry it out as a task.
     """
 
     name: str
@@ -80,11 +83,12 @@ class _ToolCall:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     done: trio.Event = attrs.field(factory=trio.Event)
     questions: trio.Nursery | None = None
-    outcome: str | ToolOutput | ToolError | None = None
+    outcome: str | ToolOutput | Handed | ToolError | None = None
     failure: ToolError | None = None
     again: bool = False
+    task: bool = False
 
-    def resolve(self, outcome: str | ToolOutput | ToolError) -> None:
+    def resolve(self, outcome: str | ToolOutput | Handed | ToolError) -> None:
         if self.outcome is None:
             self.outcome = outcome
             self.done.set()
@@ -109,11 +113,13 @@ class _Life:
         calls: the unanswered calls.
         given_up: sessions with calls that were given up, two at most. The server may work on such a call still.
         doubt: set if a call makes it doubtful that the server is alive.
+        tasks: those whose results are waited for here, by the ids of the tasks.
     """
 
     session: ClientSession
     nursery: trio.Nursery
     calls: set[_ToolCall] = attrs.field(factory=set)
+    tasks: dict[str, _ToolCall] = attrs.field(factory=dict)
     given_up: set[str] = attrs.field(factory=set)
     doubt: trio.Event = attrs.field(factory=trio.Event)
 
@@ -155,6 +161,8 @@ class McpConnection:
     _life: _Life | None = None
     _began: float = math.inf
     _repeatable: frozenset[str] = frozenset()  # the tools whose hints say that a second call does no harm
+    _as_tasks: frozenset[str] = frozenset()  # the tools whose calls the server carries out as tasks
+    _cancels: bool = False  # whether the server takes requests to cancel tasks
     _back: trio.Event = attrs.field(factory=trio.Event)
     _listed: trio.Event = attrs.field(factory=trio.Event)
     _stop: trio.Event = attrs.field(factory=trio.Event)
@@ -171,8 +179,10 @@ class McpConnection:
         patience = 0.0 if self._life is None else self.server.stop_timeout
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + patience)
 
-    async def call(self, name: str, /, **arguments: Any) -> str | ToolOutput:
+    async def call(self, name: str, /, **arguments: Any) -> str | ToolOutput | Handed:
         """Run a tool by the server's own name for it, and return the text of the result. Raises ToolError.
+
+        If the server carries the call out as a task, return the way to that at once: `result` waits for it.
 
         If a web service has lost the session, or the call, it is made once more in a new session, unless it may have
         begun; a tool that is to be replayed is called again even then.
@@ -190,14 +200,110 @@ class McpConnection:
                     await self._back.wait()
             if self._life is not None:  # else the server is away still, or refuses to be connected
                 call = await self._ask(self._life, name, arguments)
-        if isinstance(call.outcome, str | ToolOutput):
+        if isinstance(call.outcome, str | ToolOutput | Handed):
             return call.outcome
         raise call.outcome or ToolError(self._lost())
+
+    async def result(self, handle: Mapping[str, Any], /) -> str | ToolOutput:
+        """Wait for the end of a task of the server, and return its result. Raises ToolError.
+
+        While the server is away the wait goes on: a service keeps its tasks.
+        """
+        task, of = TaskHandle.of(handle), calling.get()
+        asked = _ToolCall("", {}, "" if of is None else of.session_id, asking.get())
+        async with trio.open_nursery() as questions:
+            asked.questions = questions
+            try:
+                outcome = await self._end_of(task, asked)
+                questions.cancel_scope.cancel()
+            finally:
+                asked.questions = None
+                asked.done.set()
+                if self._life is not None and self._life.tasks.get(task.task_id) is asked:
+                    del self._life.tasks[task.task_id]
+        if isinstance(outcome, ToolError):
+            raise outcome
+        return outcome
+
+    async def _end_of(self, task: TaskHandle, asked: _ToolCall) -> str | ToolOutput | ToolError:
+        """Look at a task again and again until it has ended; return its result, or the error if there is none."""
+        poll, listened = task.poll, None
+        while True:
+            while (life := self._life) is None:
+                await self._back.wait()
+            life.tasks[task.task_id] = asked
+            found = await self._look_at(life, task)
+            if isinstance(found, ToolError):
+                return found
+            if found is not None:
+                if found.status in ENDED and (outcome := await self._result_of(life, task, found)) is not None:
+                    return outcome
+                if found.status == "input_required" and listened is not life and asked.questions is not None:
+                    # Its questions come while somebody waits for its result.
+                    asked.questions.start_soon(self._exchange, life, _payload(task), types.CallToolResult)
+                    listened = life
+                poll = poll_of(found, poll)
+            await trio.sleep(poll)
+
+    def cancel(self, handle: Mapping[str, Any], /) -> None:
+        """Have the server cancel a task, without waiting; one that has ended stays as it is."""
+        life, task = self._life, TaskHandle.of(handle)
+        if life is not None and self._cancels:
+            request = types.CancelTaskRequest(params=types.CancelTaskRequestParams(task_id=task.task_id))
+            life.nursery.start_soon(self._exchange, life, request, types.CancelTaskResult)
+
+    async def _look_at(self, life: _Life, task: TaskHandle) -> types.Task | ToolError | None:
+        """Return the state of a task, or the error if it is lost; None if the server does not tell it just now."""
+        request = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task.task_id))
+        found = await self._exchange(life, request, types.GetTaskResult)
+        if isinstance(found, MCPError) and found.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
+            return self._error_of(f"does not know the task of the call any more: {found.message}")
+        return found if isinstance(found, types.Task) else None
+
+    async def _result_of(self, life: _Life, task: TaskHandle, found: types.Task) -> str | ToolOutput | ToolError | None:
+        """Return the result of a task that has ended, or its error; None if the server does not tell it just now."""
+        result = await self._exchange(life, _payload(task), types.CallToolResult)
+        if isinstance(result, types.CallToolResult):
+            try:
+                return (
+                    output_of(result) if size_of(result) < LARGE else await trio.to_thread.run_sync(output_of, result)
+                )
+            except ToolError as exc:
+                return exc
+        if isinstance(result, MCPError) and Refusal.of_error(result) is None and result.code != types.CONNECTION_CLOSED:
+            status = "" if found.status_message is None else f" ({found.status_message})"
+            return self._error_of(f"says that its task is {found.status}{status}: {result.message}")
+        return None
+
+    async def _exchange(self, life: _Life, request: types.Request[Any, Any], kind: type[R]) -> R | Exception | None:
+        """Send a request from a task of the connection; return its result or the error, None if the connection ends."""
+        outcome: list[R | Exception] = []
+        done, scope = trio.Event(), trio.CancelScope()
+
+        async def send() -> None:
+            try:
+                with scope:
+                    outcome.append(await life.session.send_request(request, kind))
+            except Exception as exc:  # noqa: BLE001 - every error of the protocol is the server's fault
+                outcome.append(exc)
+            finally:
+                done.set()
+
+        try:
+            life.nursery.start_soon(send)
+        except RuntimeError:  # the connection has just ended
+            return None
+        try:
+            await done.wait()
+        finally:
+            scope.cancel()
+        return outcome[0] if outcome else None
 
     async def _ask(self, life: _Life, name: str, arguments: dict[str, Any]) -> _ToolCall:
         """Make a call, and return it when it has its outcome."""
         of = calling.get()
         call = _ToolCall(name, arguments, "" if of is None else of.session_id, asking.get(), _meta())
+        call.task = name in self._as_tasks
         async with trio.open_nursery() as questions:
             call.questions = questions
             life.calls.add(call)
@@ -215,6 +321,10 @@ class McpConnection:
         """Return what becomes of a call that may have begun when its process or its connection ended."""
         hinted: Restart = "replay" if name in self._repeatable else "report"
         return self.server.tool_restart.get(name) or self.server.restart or hinted
+
+    def timeout_of(self, name: str) -> float | None:
+        """Return the time limit of a tool's calls in seconds; None for that of the runtime."""
+        return self.server.task_timeout if name in self._as_tasks else self.server.call_timeout
 
     async def run(self) -> None:
         """Connect and reconnect until the connection is closed."""
@@ -275,20 +385,21 @@ class McpConnection:
         ):
             with trio.fail_after(self.server.connect_timeout):
                 capabilities = await _greet(session)
+                self._cancels = capabilities.tasks is not None and capabilities.tasks.cancel is not None
                 if capabilities.tools is None:
-                    self.tools, self._repeatable = (), frozenset()
+                    self.tools, self._repeatable, self._as_tasks = (), frozenset(), frozenset()
                 else:
-                    await self._list(session)
-            await self._serve(session)
+                    await self._list(session, capabilities)
+            await self._serve(session, capabilities)
 
-    async def _serve(self, session: ClientSession) -> None:
+    async def _serve(self, session: ClientSession, capabilities: types.ServerCapabilities) -> None:
         async with trio.open_nursery() as nursery:
             self._life = life = _Life(session, nursery)
             self._began = trio.current_time()
             self._state = "ready"
             self.tried.set()
             self._wake()
-            nursery.start_soon(self._list_again, session)
+            nursery.start_soon(self._list_again, session, capabilities)
             nursery.start_soon(self._look_after, life)
             try:
                 await self._stop.wait()
@@ -302,12 +413,16 @@ class McpConnection:
 
     async def _carry_out(self, life: _Life, call: _ToolCall) -> None:
         """Make a call, and answer its caller in each case."""
-        params = types.CallToolRequestParams(name=call.name, arguments=call.arguments, _meta=call.meta)
+        task = types.TaskMetadata(ttl=round(self.server.task_timeout * 1000)) if call.task else None
+        params = types.CallToolRequestParams(name=call.name, arguments=call.arguments, _meta=call.meta, task=task)
         request = types.CallToolRequest(params=params)
         try:
             with call.scope:
                 result = await life.session.send_request(request, types.CallToolResult)
-                if size_of(result) < LARGE:
+                if call.task and (created := task_of(result)) is not None:
+                    handle = TaskHandle(created.task_id, poll_of(created))
+                    call.resolve(Handed(handle.stored, told_of(result)))
+                elif size_of(result) < LARGE:
                     call.resolve(output_of(result))
                 else:
                     call.resolve(await trio.to_thread.run_sync(output_of, result))
@@ -370,10 +485,11 @@ class McpConnection:
     ) -> types.ElicitResult | types.ErrorData:
         """Answer a server's question by the approval of the session that it works for.
 
-        A server does not name the call that its question belongs to: if it may be of another one, it is cancelled.
+        A server names the task that its question belongs to, but no call: if it may be of another one, it is cancelled.
         """
         del context
-        call = None if self._life is None else self._life.asking()
+        task_id, life = related_to(params), self._life
+        call = None if life is None else life.asking() if task_id is None else life.tasks.get(task_id)
         content = None if isinstance(params, types.ElicitRequestURLParams) else defaults_of(params.requested_schema)
         if call is None or (content is None and not isinstance(params, types.ElicitRequestURLParams)):
             return CANCELLED
@@ -387,20 +503,20 @@ class McpConnection:
         if isinstance(message, types.ToolListChangedNotification):
             self._listed.set()
 
-    async def _list_again(self, session: ClientSession) -> None:
+    async def _list_again(self, session: ClientSession, capabilities: types.ServerCapabilities) -> None:
         """List the tools again after notifications that they have changed."""
         while True:
             await self._listed.wait()
             self._listed = trio.Event()
             try:
                 with trio.fail_after(self.server.connect_timeout):
-                    await self._list(session)
+                    await self._list(session, capabilities)
             except (MCPError, ServerGoneError, ValueError) as exc:
                 self._error = bounded(f"does not list its tools: {exc}", MAX_ERROR)
                 logger.warning("the MCP server %s %s", self.server.name, self._error)
             await trio.sleep(LIST_AGAIN)
 
-    async def _list(self, session: ClientSession) -> None:
+    async def _list(self, session: ClientSession, capabilities: types.ServerCapabilities) -> None:
         """Take the tools of all pages, each name once."""
         found: dict[str, types.Tool] = {}
         cursor: str | None = None
@@ -419,6 +535,10 @@ class McpConnection:
         hints = {each.name: each.annotations or types.ToolAnnotations() for each in found.values()}
         self._repeatable = frozenset(
             name for name, each in hints.items() if each.read_only_hint or each.idempotent_hint
+        )
+        wanted = self.server.tasks
+        self._as_tasks = frozenset(
+            name for name, each in found.items() if support_of(each, capabilities, wanted=wanted)
         )
         for name in sorted(self.server.tool_restart.keys() - found.keys()):
             logger.warning("the MCP server %s has no tool %s, which tool_restart names", self.server.name, name)
@@ -471,6 +591,11 @@ def _check(server: str, arguments: dict[str, Any]) -> None:
         types.JSONRPCRequest(jsonrpc="2.0", id=0, method="", params=params).model_dump_json()
     except (ValueError, TypeError, RecursionError) as exc:  # such as half a character
         raise ToolError(f"the arguments cannot be sent to the MCP server {server!r}: {exc}") from exc
+
+
+def _payload(task: TaskHandle) -> types.GetTaskPayloadRequest:
+    """Return the request for the result of a task, which the server answers when that has ended."""
+    return types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=task.task_id))
 
 
 async def _greet(session: ClientSession) -> types.ServerCapabilities:

@@ -1,10 +1,12 @@
-"""The lists of a server's tools: one tool that breaks the protocol must not take the others with it."""
+"""Answers of a server, as the official client takes them: one bad tool must not take the others of a list with it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
 from mcp_types import methods
+
+from warren.actors.tools.mcp.tasks import with_task
 
 REVISION: Final = "2025-11-25"
 """The revision of the protocol whose rules for tools are as strict as those of any other."""
@@ -15,10 +17,14 @@ def mended(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
 
     A schema that is none of an object takes no object afterwards. So its tool is left out of the requests to models,
     and it is said why.
+
+    The official client takes no task as the result of a call: it becomes an empty result that has the task beside it.
     """
     if isinstance(message, types.JSONRPCResponse) and isinstance(tools := message.result.get("tools"), list):
         result = {**message.result, "tools": [made for each in tools if (made := _mended(each)) is not None]}
         return message.model_copy(update={"result": result})
+    if isinstance(message, types.JSONRPCResponse) and (made := with_task(message.result)) is not None:
+        return message.model_copy(update={"result": made})
     return message
 
 

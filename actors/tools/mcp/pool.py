@@ -109,11 +109,12 @@ class McpPool:
                 attrs.evolve(spec, name=name),
                 partial(held.connection.call, spec.name),
                 is_async=True,
-                timeout=held.connection.server.call_timeout,
+                timeout=held.connection.timeout_of(spec.name),
                 category="mcp",
                 # A server of the settings that is not shared has a connection for each session.
                 of_client=None not in held.owners and held.connection.server not in self._each,
                 restart=held.connection.restart_of(spec.name),
+                remote=held.connection,
             )
             for (held, spec), name in zip(offers, called, strict=True)
         ]

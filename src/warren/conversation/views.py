@@ -1,6 +1,6 @@
 """Results for callers: results of turns, views of sessions, pages of lists and histories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, get_args
 
@@ -136,6 +136,7 @@ class SessionState:
         pending_approvals: tool calls of the running turn that wait for approval.
         turn: the turn that has not ended; None if there is none. If another process runs it, only what is stored of it
             counts: a turn of which nothing is stored yet is left out.
+        background: tool calls that run in the background, beyond their turns.
     """
 
     WHOLE: ClassVar[bool] = True
@@ -161,6 +162,7 @@ class SessionState:
     owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
     pending_approvals: tuple[PendingApproval, ...] = attrs.field(default=(), metadata=LEFT_OUT)
     turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
+    background: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
 
 @frozen
@@ -447,8 +449,9 @@ def view_of(
     active: bool,
     pending: tuple[PendingApproval, ...] = (),
     turn: TurnView | None = None,
+    waits: Iterable[Wait] = (),
 ) -> SessionView:
-    """Return the view of a session for `read`."""
+    """Return the view of a session for `read`; of the `waits` of its calls it has those in the background."""
     state = SessionState(
         session_id=record.session_id,
         created_at=record.created_at,
@@ -472,6 +475,7 @@ def view_of(
         owner=record.owner,
         pending_approvals=pending,
         turn=turn,
+        background=tuple([waiting_call(wait) for wait in waits if wait.reason == "background"]),
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Self, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Final, Literal, Protocol, Self, get_args, get_origin, get_type_hints, overload
 
 import attrs
 import msgspec
@@ -116,6 +116,32 @@ class ToolOutput:
         return cls("", token=token)
 
 
+@frozen
+class Handed:
+    """A result of a tool that has handed its work over to somebody else, who has the real result later.
+
+    Attributes:
+        handle: finds the work again, in whichever process; it is stored as JSON.
+        told: the text for the model, which goes on without the result; None if it waits for that.
+    """
+
+    handle: Mapping[str, Any]
+    told: str | None = None
+
+
+class Remote(Protocol):
+    """Knows what becomes of the work that a tool has handed over. The handle is that of `Handed`."""
+
+    async def result(self, handle: Mapping[str, Any], /) -> Any:
+        """Wait for the result, and return it as the tool would. Raises ToolError if there is none.
+
+        Cancellation ends the wait alone: the work goes on.
+        """
+
+    def cancel(self, handle: Mapping[str, Any], /) -> None:
+        """Have the work end: nobody wants its result any more. Never waits."""
+
+
 calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)
 """The tool call in this context; None outside of a call."""
 
@@ -213,6 +239,8 @@ class Tool:
         polls: whether the model may call it again and again until its result is another one, as it waits for something.
         of_client: whether a client of the runtime has brought it: the metrics name it once a call of it has completed.
         restart: what becomes of a call that ran when the process ended, see `tool`.
+        background: whether calls run beyond their turn, see `tool`. Then `timeout` None is no limit.
+        remote: has the results of calls that return `Handed`; None if none does.
     """
 
     spec: ToolSpec
@@ -225,6 +253,8 @@ class Tool:
     polls: bool = False
     of_client: bool = False
     restart: Restart = attrs.field(default="report", validator=OneOf(RESTARTS))
+    background: bool = False
+    remote: Remote | None = attrs.field(default=None, repr=False)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.
@@ -258,6 +288,7 @@ def tool(
     category: Category = "callback",
     polls: bool = False,
     restart: Restart = "report",
+    background: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -271,6 +302,7 @@ def tool(
     category: Category = "callback",
     polls: bool = False,
     restart: Restart = "report",
+    background: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async. Use it as a decorator, with or without arguments.
 
@@ -293,6 +325,10 @@ def tool(
             work once for each key. `ask` lets a person decide, by an approval that says that the call may have run.
             `report` runs nothing: the model is told that the process ended during the call, and that its effect is
             unknown. A call whose result was stored never runs again, whatever its tool says.
+        background: whether calls run in the background: the model gets the id of the call at once and goes on, also
+            beyond the turn. The result becomes an input of the session, with the source `background`: it enters the
+            running turn, or begins one. Without a `timeout` such a call has no time limit. If its process ends,
+            `restart` says what becomes of it in the next one.
 
     Raises:
         TypeError: if the signature cannot be described; the message names the parameter.
@@ -307,7 +343,9 @@ def tool(
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
         is_async = inspect.iscoroutinefunction(target)
-        return Tool(spec, target, is_async, timeout, category, arguments, polls=polls, restart=restart)
+        return Tool(
+            spec, target, is_async, timeout, category, arguments, polls=polls, restart=restart, background=background
+        )
 
     return build if function is None else build(function)
 

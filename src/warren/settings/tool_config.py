@@ -73,6 +73,9 @@ class McpServer:
             of `replay`, `ask` and `report`. None believes the hints of the server: a tool with `readOnlyHint` or
             `idempotentHint` is replayed, any other one reports.
         tool_restart: the same of single tools, by the server's own names for them; it wins over `restart`.
+        tasks: whether calls of tools that can run as tasks of the server do so. Tools that can run in no other way do
+            so in any case.
+        task_timeout: seconds that such a call may take, and for which the server is asked to keep its result.
     """
 
     name: str = attrs.field(validator=_plain_name)
@@ -89,6 +92,8 @@ class McpServer:
     shared: bool = True
     restart: Restart | None = attrs.field(default=None, validator=optional(OneOf(RESTARTS)))
     tool_restart: Mapping[str, Restart] = attrs.field(factory=dict, validator=_restarts)
+    tasks: bool = True
+    task_timeout: float = attrs.field(default=24 * 3600.0, validator=positive)
 
     def __attrs_post_init__(self) -> None:
         if self.command is None and self.url is None:

@@ -155,6 +155,17 @@ async def test_an_answer_wakes_the_turn(home: Home, tmp_path: Path) -> None:
         assert attrs.evolve(kept_entry, number=entry.number) == entry
 
 
+async def test_the_end_of_a_call_in_the_background_wakes_no_turn(home: Home, tmp_path: Path) -> None:
+    """It is not of the turn, whose own calls wait on."""
+    async with home(tmp_path) as store:
+        await done(store, waiting("a", wait(0), wait(1, "background"), wakes=FUTURE))
+        lease = Lease(1)
+        await done(store, StoreAnswer("a", wait(1, "background", state="settled"), lease))
+        await done(store, Release("a", lease))
+        assert await store.read(NextWake()) == FUTURE
+        assert await store.read(WaitingSessions()) == []
+
+
 async def test_a_late_process_answers_nothing(home: Home, tmp_path: Path) -> None:
     """Neither one that has lost the lease, nor one whose session was deleted; nothing changes."""
     answered = wait(0, state="answered", decision=Decision(True))

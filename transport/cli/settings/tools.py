@@ -38,6 +38,8 @@ class ServerTable:
     call_timeout: str | None = attrs.field(default=None, validator=duration)
     restart: Restart | None = None
     tool_restart: Mapping[str, Restart] = attrs.field(factory=dict)
+    tasks: bool = True
+    task_timeout: str | None = attrs.field(default=None, validator=duration)
 
     @property
     def where(self) -> str:
@@ -154,11 +156,14 @@ def _server(name: str, table: ServerTable, root: str, environ: Mapping[str, str]
         "headers": each("headers", table.headers),
         "restart": table.restart,
         "tool_restart": table.tool_restart,
+        "tasks": table.tasks,
     }
     if table.connect_timeout is not None:
         settings["connect_timeout"] = seconds_of(table.connect_timeout)
     if table.call_timeout is not None:
         settings["call_timeout"] = seconds_of(table.call_timeout)
+    if table.task_timeout is not None:
+        settings["task_timeout"] = seconds_of(table.task_timeout)
     return _made(lambda: McpServer(name, **settings), path)
 
 

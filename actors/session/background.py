@@ -1,0 +1,394 @@
+"""The tool calls of a session that run in the background, beyond their turn, until their results are inputs."""
+
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from warren.actors.observe.counters import COMPLETED, FAILED
+from warren.actors.protocol import GiveAnswer
+from warren.actors.session.answers import answers
+from warren.actors.session.conversation import Conversation
+from warren.actors.session.host import SessionHost
+from warren.actors.session.planning import Planner
+from warren.actors.shared import Shared
+from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.background import Origin
+from warren.actors.turn.running import Ran, ToolRunner
+from warren.actors.turn.toolbox import MAY_HAVE_RUN, NO_RESULT
+from warren.base.backoff import Backoff
+from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
+from warren.base.fields import FieldValueError, encodable
+from warren.base.ids import id_under
+from warren.base.values import define
+from warren.conversation import aliases, codec
+from warren.conversation.categories import Gates
+from warren.conversation.completion import CompletionToken
+from warren.conversation.inputs import Input
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.waits import Wait
+from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, bounded
+
+AGAIN: Final = Backoff(first=0.2, longest=30.0, jitter=0.2)
+"""The waits between attempts to store a result, which go on as long as the process has the session."""
+NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+"""The end of a call without a time limit."""
+logger: Final = logging.getLogger("warren.background")
+Errand = Callable[[Callable[[], Awaitable[Callable[[], None]]]], None]
+"""Runs a change of the store in its turn, and then the function that it returns."""
+
+
+@define(eq=False)
+class _Running:
+    """A call that runs.
+
+    Attributes:
+        wait: its wait.
+        scope: cancels it.
+        given: set once somebody has given its result from outside.
+        remote: has its result, with the handle, if the tool has handed its work over.
+    """
+
+    wait: Wait
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    given: trio.Event = attrs.field(factory=trio.Event)
+    remote: tuple[Remote, Mapping[str, Any]] | None = None
+
+
+@define(eq=False)
+class BackgroundCalls:
+    """The calls of one session that run in the background. The session stays in memory as long as there are any.
+
+    Each is a task of the session's actor, and, if the turn that makes it keeps its steps, a `Wait` in the store from
+    before its beginning until its result is an input there. The input has a key that follows from the key of the call:
+    so it enters once, however often the call is run and its result is stored. A call whose wait is in the store and
+    that runs nowhere was left by a process that ended: `take_up` goes on with it as its tool says.
+
+    Attributes:
+        session_id: the session.
+        shared: the resources of the runtime.
+        planner: has the tools of the session, and the runner for them.
+        conversation: has the waits that the store has.
+        host: takes the results, and keeps the session in memory.
+        approvals: calls that may have run, and that somebody decides on before they are run again.
+    """
+
+    session_id: str
+    shared: Shared
+    planner: Planner
+    conversation: Conversation
+    host: SessionHost
+    approvals: Approvals = attrs.field(init=False)
+    _running: dict[str, _Running] = attrs.field(factory=dict)
+    _tasks: trio.Nursery | None = None
+    _errand: Errand | None = None
+
+    def __attrs_post_init__(self) -> None:
+        timeout, changed = self.shared.config.limits.approval_timeout, partial(self.host.changed, self.session_id)
+        now = self.shared.storage.now
+        # Outside of turns there are no events of it: the views of the session show who is asked.
+        self.approvals = Approvals(Gates(), timeout, lambda _event: None, RunningTime(math.inf), changed, now)
+
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The calls that run, the oldest first."""
+        return tuple(running.wait for running in self._running.values())
+
+    def begin(self, tasks: trio.Nursery, errand: Errand) -> None:
+        """Run calls in a nursery; `errand` changes the store after all changes of the session that are under way."""
+        self._tasks, self._errand = tasks, errand
+
+    def leave(self) -> None:
+        """Cancel all calls, as the session leaves memory, and refer to it no more."""
+        self.end()
+        self._tasks = self._errand = None
+
+    # -- for turns
+
+    def refusal(self, more: int) -> str | None:
+        most = self.shared.config.limits.background_calls
+        if len(self._running) + more < most:
+            return None
+        return f"not run: {most} calls of this session run in the background already; wait for the result of one"
+
+    def wait_for(self, call: ToolUseBlock, tool: Tool, origin: Origin, handle: Mapping[str, Any] | None = None) -> Wait:
+        since = self.shared.storage.now()
+        until = NEVER if tool.timeout is None else since + timedelta(seconds=tool.timeout)
+        # Models number the calls of each turn anew: another turn may have one of the same id that still runs.
+        taken = call.id in self._running or ("background", call.id) in self.conversation.waits
+        wait_id = f"{call.id}.{origin.turn}.{origin.number}" if taken else call.id
+        data: dict[str, Any] = json.loads(codec.encode(origin)) | {"token": self._mark(origin, call.name, call.args)}
+        if handle is not None:
+            data["handle"] = handle
+        return Wait(wait_id, "background", "waiting", call.name, call.args, tool.category, since, until, data=data)
+
+    def start(self, wait: Wait, tool: Tool, bound: Mapping[str, Any]) -> None:
+        self._start(wait, partial(self._run, wait, tool, bound))
+
+    # -- for the session
+
+    def take_up(self) -> bool:
+        """Go on with the calls that the store has and that run nowhere; return whether there is one."""
+        left = [
+            wait
+            for wait in self.conversation.waits.values()
+            if wait.reason == "background" and wait.wait_id not in self._running
+        ]
+        for wait in left:
+            self._start(wait, partial(self._go_on, wait))
+        return bool(left)
+
+    @property
+    def asked(self) -> tuple[Wait, ...]:
+        """The calls that may have run, and that somebody decides on."""
+        return self.approvals.waiting
+
+    def find(self, message: GiveAnswer) -> Wait | None:
+        """Return the call that somebody decides on and that a message is meant for; None if there is none."""
+        return self.approvals.find(partial(answers, message=message))
+
+    def answer(self, wait: Wait) -> None:
+        """Go on with a call that was decided on."""
+        self.approvals.answer(wait)
+
+    def awaited(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait of a call that runs, and that a result from outside is meant for; None if there is none."""
+        waits = (running.wait for running in self._running.values())
+        return None if message.begins is None else next((wait for wait in waits if answers(wait, message)), None)
+
+    def given(self, wait: Wait) -> None:
+        """Take the result of a call, which somebody has given from outside."""
+        running = self._running.get(wait.wait_id)
+        if running is not None and wait.reason == "background":
+            running.wait = wait
+            running.given.set()
+
+    def end(self, *, for_good: bool = False) -> None:
+        """Cancel all calls. What is in the store stays there; unless it is `for_good`, the next process goes on."""
+        for running in self._running.values():
+            running.scope.cancel()
+            if for_good and running.remote is not None:
+                remote, handle = running.remote
+                remote.cancel(handle)
+
+    # -- one call
+
+    def _start(self, wait: Wait, run: Callable[[], Awaitable[None]]) -> None:
+        if not self._running:
+            self.host.holds(self.session_id)
+        self._running[wait.wait_id] = running = _Running(wait)
+        if wait.state == "answered":
+            running.given.set()
+        if self._tasks is not None:
+            self._tasks.start_soon(self._live, running, run)
+        self.host.changed(self.session_id)
+
+    async def _live(self, running: _Running, run: Callable[[], Awaitable[None]]) -> None:
+        wait = running.wait
+        try:
+            with running.scope:
+                await run()
+        finally:
+            del self._running[wait.wait_id]
+            # If it is not settled, the process that loads the session next goes on with it.
+            self.conversation.waits.pop(wait.key, None)
+            if not self._running:
+                self.host.lets_go(self.session_id)
+            self.host.changed(self.session_id)
+
+    async def _run(self, wait: Wait, tool: Tool, bound: Mapping[str, Any]) -> None:
+        """Run a call, or wait for the result of one whose work was handed over, and let the result enter."""
+        running, runner, counters = self._running[wait.wait_id], self._runner(), self.shared.counters
+        call, data, limit = self._call(wait), dict(wait.data or {}), tool.timeout
+        began, ran = trio.current_time(), Ran("")
+        try:
+            if runner.guard is not None:
+                await runner.guard.wait()
+            if "handle" not in data and not data.get("later"):
+                ran = await runner.run(partial(runner.invoke, tool, bound), call, None, limit)
+                if isinstance(ran.later, Handed):
+                    data["handle"] = ran.later.handle
+                    await self._keep(running, wait.until, {"handle": ran.later.handle})
+                elif ran.later is not None and (until := self._until(data, ran.later.token or "")) is None:
+                    ran = Ran("ToolOutput.later: the token is none of this call", is_error=True)
+                elif ran.later is not None:
+                    data["later"] = True
+                    await self._keep(running, until or wait.until, {"later": True})
+            if "handle" in data:
+                ran = await self._remote_result(running, runner, tool, data["handle"])
+            elif data.get("later"):
+                ran = await self._given_result(running)
+        except WarrenError as exc:  # of the guard: whoever has the session now decides
+            logger.warning("session %s: the background call %s did not begin: %s", self.session_id, wait.wait_id, exc)
+            return
+        counters.tool(tool, "timed_out" if ran.timed_out else FAILED if ran.is_error else COMPLETED)
+        counters.tool_seconds.add(trio.current_time() - began)
+        await self._deliver(wait, ran)
+
+    def _runner(self) -> ToolRunner:
+        return self.planner.runner(self.conversation.known)
+
+    def _call(self, wait: Wait) -> ToolCall:
+        origin, tokens = _origin_of(wait), self.shared.completions.maker(self.conversation.known.tenant)
+        seen = (origin.turn, origin.number, origin.call_id, wait.name, wait.args, origin.prompt_key)
+        return ToolCall(self.session_id, *seen, tokens)
+
+    def _mark(self, origin: Origin, name: str, args: Mapping[str, Any]) -> str:
+        """Return what the completion tokens of a call have in common."""
+        call = ToolCall(self.session_id, origin.turn, origin.number, origin.call_id, name, args, origin.prompt_key)
+        return CompletionToken(self.conversation.known.tenant, self.session_id, call.call_id, call.key, 0).mark
+
+    def _until(self, data: Mapping[str, Any], token: str) -> datetime | None:
+        """Return the time at which a token of a call expires; None if it is none of the call."""
+        try:
+            claims = CompletionToken.read(token)
+        except FieldValueError:
+            return None
+        return claims.expires if claims.mark == data["token"] else None
+
+    async def _keep(self, running: _Running, until: datetime, more: Mapping[str, Any]) -> None:
+        """Store what a process needs that goes on with a call, after the answers to it that are on their way."""
+        kept = trio.Event()
+
+        async def keep() -> Callable[[], None]:
+            there = self.conversation.waits.get(running.wait.key)
+            wait = there or running.wait  # a result that has just been stored is not applied as yet
+            changed = wait.changed(until=until, data={**(wait.data or {}), **more})
+            if there is not None:
+                with suppress(WarrenError):  # then its tool says what becomes of it, if the process ends
+                    await self.conversation.store_answer(changed, None)
+            running.wait = changed
+            return kept.set
+
+        if self._errand is not None:
+            self._errand(keep)
+            await kept.wait()
+
+    async def _remote_result(self, running: _Running, runner: ToolRunner, tool: Tool, handle: Mapping[str, Any]) -> Ran:
+        """Wait for the result of work that was handed over."""
+        remote, wait = tool.remote, running.wait
+        if remote is None:
+            return Ran(
+                f"not known: the tool {wait.name} has handed the work over, and is another one now", is_error=True
+            )
+        running.remote = remote, handle
+        left = (wait.until - self.shared.storage.now()).total_seconds()
+        ran = await runner.run(partial(remote.result, handle), self._call(wait), None, left)
+        running.remote = None
+        if ran.timed_out:
+            remote.cancel(handle)
+        return ran
+
+    async def _given_result(self, running: _Running) -> Ran:
+        """Wait for the result that somebody gives from outside."""
+        with trio.move_on_after((running.wait.until - self.shared.storage.now()).total_seconds()):
+            await running.given.wait()
+        result = running.wait.result
+        if result is None:
+            return Ran(NO_RESULT, is_error=True, timed_out=True)
+        return Ran(result.content, result.is_error, result.attachments)
+
+    async def _go_on(self, wait: Wait) -> None:
+        """Go on with a call that may have run in a process that has ended."""
+        input_ = self._input(wait, Ran(MAY_HAVE_RUN, is_error=True))
+        for seconds in AGAIN:
+            try:
+                known = await self.host.has_entered(self.session_id, input_)
+                break
+            except StoreError:
+                await trio.sleep(seconds)
+        if known:  # the process ended between the two
+            await self._settle(wait)
+            return
+        tools = await self.planner.tools_of(self.conversation.known)
+        tool = tools.get(wait.name) or tools.get(aliases.TOOLS.get(wait.name, ""))
+        data = wait.data or {}
+        if wait.state == "answered" or data.get("later"):
+            await self._deliver(wait, await self._given_result(self._running[wait.wait_id]))
+            return
+        if tool is not None and "handle" in data:
+            await self._run(wait, tool, {})
+            return
+        if tool is not None and tool.restart != "report":
+            try:
+                bound = tool.bind(wait.args)
+            except ToolArgumentsError:  # the tool is another one now
+                pass
+            else:
+                if tool.restart == "replay" or await self._allowed(wait, tool):
+                    await self._run(wait, tool, bound)
+                    return
+        self.shared.counters.tool(tool, "refused")
+        await self._deliver(wait, Ran(MAY_HAVE_RUN, is_error=True))
+
+    async def _allowed(self, wait: Wait, tool: Tool) -> bool:
+        """Ask whether a call is run again that may have run."""
+        call = ToolUseBlock(wait.wait_id, wait.name, wait.args)
+        decided = await self.approvals.decided(self.approvals.wait_for(call, tool, may_have_run=True))
+        return decided.decision is not None and decided.decision.allow
+
+    def _input(self, wait: Wait, ran: Ran) -> Input:
+        origin, key = _origin_of(wait), f"background:{self._call(wait).key}"
+        content = encodable(bounded(ran.content))
+        how = "has failed" if ran.is_error else "has ended"
+        text = f"The call {wait.wait_id} of the tool {wait.name}, which ran in the background, {how}:\n{content}"
+        return Input(
+            id_under(key),
+            "context",
+            text,
+            self.shared.storage.now(),
+            key=key,
+            source=f"{wait.name} (background call {wait.wait_id})",
+            options=origin.options,
+            attachments=ran.files,
+            payer=origin.payer,
+            hops=origin.hops,
+        )
+
+    async def _deliver(self, wait: Wait, ran: Ran) -> None:
+        """Let a result enter the session, however long the store refuses it, and settle the wait."""
+        input_ = self._input(wait, ran)
+        for seconds in AGAIN:
+            try:
+                await self.host.enter(self.session_id, input_)
+                break
+            except SessionNotFoundError:  # it was archived or deleted: nobody wants the result
+                return
+            except WarrenError as exc:
+                logger.warning(
+                    "session %s: the result of the background call %s cannot enter as yet: %s",
+                    *(self.session_id, wait.wait_id, exc.message),
+                )
+            await trio.sleep(seconds)
+        await self._settle(wait)
+
+    async def _settle(self, wait: Wait) -> None:
+        """Note that a result has entered. If that cannot be stored, the next process finds the input by its key."""
+        for seconds in AGAIN:
+            if wait.key not in self.conversation.waits:  # its turn keeps no steps
+                return
+            try:
+                running = self._running.get(wait.wait_id)
+                over = (wait if running is None else running.wait).changed(state="settled")
+                await self.conversation.store_answer(over, None)
+            except (SessionNotFoundError, LeasedError):
+                return
+            except WarrenError as exc:
+                if exc.cause == "lease_lost":
+                    return
+                await trio.sleep(seconds)
+            else:
+                self.conversation.waits.pop(wait.key, None)
+                return
+
+
+def _origin_of(wait: Wait) -> Origin:
+    origin: Origin = codec.decode_stored(Origin, codec.encode(wait.data))
+    return origin

@@ -1,0 +1,540 @@
+"""Tools that run in the background: the turn goes on, and their results become inputs of the session."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.checks import assert_valid_transcript
+from tests.support.crashing import actor_of
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.runtime import Recorder, new_session, open_runtime, supervisor_of, transcript
+from warren.actors.calls.service import Service
+from warren.actors.protocol import GiveAnswer
+from warren.base.errors import AgentError, SessionNotFoundError
+from warren.conversation.attachments import File
+from warren.conversation.categories import Gates
+from warren.conversation.completion import CompletionToken
+from warren.conversation.events import InputTaken, ToolExecutionCompleted
+from warren.conversation.messages import (
+    ContextMessage,
+    Message,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.conversation.waits import Wait, WaitReason
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Handed, Tool, ToolOutput, current_call, tool
+from warren.settings.config import Config, Limits
+
+pytestmark = pytest.mark.virtual_time
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
+
+
+@attrs.define(eq=False)
+class Bench:
+    """A slow tool for the background, a quick one beside it, and a model that calls what the prompt names.
+
+    Attributes:
+        keys: the keys of the runs of the slow tool.
+        release: lets the slow tool end.
+        result: what the slow tool then returns, or raises.
+        options: the options of the slow tool.
+        cancelled: how many runs of it were cancelled.
+        seen: the messages of each model call.
+    """
+
+    keys: list[str] = attrs.field(factory=list)
+    release: trio.Event = attrs.field(factory=trio.Event)
+    result: Any = "built"
+    options: dict[str, Any] = attrs.field(factory=dict)
+    cancelled: int = 0
+    seen: list[list[Message]] = attrs.field(factory=list)
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools."""
+
+        @tool(background=True, **self.options)
+        async def build(part: str = "all") -> Any:
+            """Build it."""
+            del part
+            self.keys.append(current_call().key)
+            try:
+                await self.release.wait()
+            except trio.Cancelled:
+                self.cancelled += 1
+                raise
+            if isinstance(self.result, Exception):
+                raise self.result
+            return self.result
+
+        @tool
+        async def look() -> str:
+            """Look."""
+            await trio.sleep(1)
+            return "looked"
+
+        return [build, look]
+
+    async def answer(self, request: ModelRequest, _emit: Emit) -> ModelReply:
+        """Call the tools that the newest prompt names, then say how many messages there are."""
+        await trio.lowlevel.checkpoint()
+        messages = list(request.messages)
+        self.seen.append(messages)
+        last = messages[-1]
+        if isinstance(last, UserMessage) and last.content.startswith("call "):
+            names = last.content.split()[1:]
+            calls = [ToolUseBlock(f"call-{at}", name, {}) for at, name in enumerate(names)]
+            return reply("", *calls)
+        return reply("done")
+
+    def open(self, store: Path | None = None, **options: Any) -> Any:
+        """Open a runtime with the model and the tools."""
+        return open_runtime(FunctionModel(self.answer), store=store, tools=self.tools, **options)
+
+
+def results(messages: list[Message]) -> list[str]:
+    """Return the texts of the results of tools."""
+    return [each.content for one in messages if isinstance(one, ToolResultsMessage) for each in one.results]
+
+
+async def settled(service: Service, session_id: str) -> list[Message]:
+    """Return the messages of a session once nothing happens any more."""
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    found = await transcript(service, session_id)
+    assert_valid_transcript(found)
+    return list(found)
+
+
+STORES: list[Callable[[Path], Path | None]] = [lambda path: path, lambda _path: None]
+either_store = pytest.mark.parametrize("store_at", STORES, ids=["store", "memory"])
+
+
+@either_store
+async def test_the_turn_goes_on_and_the_result_begins_another(
+    tmp_path: Path, store_at: Callable[[Path], Path | None]
+) -> None:
+    """The call has a result at once; that of the tool is the prompt of a turn of its own, once."""
+    bench, recorder = Bench(), Recorder()
+    async with bench.open(store_at(tmp_path)) as service:
+        session_id = await new_session(service)
+        result = await service.start_turn(session_id, "call build", on_event=recorder)
+        assert result.text == "done"
+        assert recorder.only(ToolExecutionCompleted)[0].result == results(bench.seen[-1])[0]
+        assert "runs in the background, as call call-0" in results(bench.seen[-1])[0]
+        bench.release.set()
+        messages = await settled(service, session_id)
+    assert prompts(messages) == [
+        "call build",
+        "The call call-0 of the tool build, which ran in the background, has ended:\nbuilt",
+    ]
+    assert len(bench.keys) == 1
+
+
+@either_store
+async def test_the_result_enters_a_running_turn(tmp_path: Path, store_at: Callable[[Path], Path | None]) -> None:
+    """Before its next step, as a text with the tool and the call as its source."""
+    bench, recorder = Bench(), Recorder()
+    bench.release.set()
+    async with bench.open(store_at(tmp_path)) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build look", on_event=recorder)
+        messages = await settled(service, session_id)
+    (taken,) = recorder.only(InputTaken)
+    assert (taken.kind, taken.source) == ("context", "build (background call call-0)")
+    assert [each.source for each in messages if isinstance(each, ContextMessage)] == ["build (background call call-0)"]
+    assert len([each for each in messages if isinstance(each, UserMessage)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "options", "text"),
+    [
+        (ValueError("no such part"), {}, "has failed:\nValueError: no such part"),
+        ("built", {"timeout": 5}, "has failed:\ntimed out after 5 s"),
+        ({"parts": 3}, {}, 'has ended:\n{"parts":3}'),
+    ],
+)
+async def test_errors_and_data_are_told_as_those_of_other_calls(
+    result: object, options: dict[str, Any], text: str
+) -> None:
+    """A tool for the background has a time limit only if it says so."""
+    bench = Bench(result=result, options=options)
+    async with bench.open() as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        if options:
+            await trio.sleep(6)
+        else:
+            await trio.sleep(10_000)
+            bench.release.set()
+        messages = await settled(service, session_id)
+    assert len(prompts(messages)) == 2
+    assert prompts(messages)[1].endswith(text)
+
+
+@either_store
+async def test_files_of_the_result_are_there(tmp_path: Path, store_at: Callable[[Path], Path | None]) -> None:
+    """In a turn that the result begins, and in one that it enters."""
+    for prompt in ("call build", "call build look"):
+        bench = Bench(result=ToolOutput("a chart", [File(PNG, media_type="image/png")]))
+        if prompt == "call build look":
+            bench.release.set()
+        store = store_at(tmp_path / prompt.replace(" ", "-"))
+        async with bench.open(store) as service:
+            session_id = await new_session(service)
+            await service.start_turn(session_id, prompt)
+            bench.release.set()
+            messages = await settled(service, session_id)
+        files = [file.media_type for each in messages if isinstance(each, UserMessage) for file in each.attachments]
+        assert files == ["image/png"]
+
+
+async def test_so_many_calls_run_at_once() -> None:
+    """The model is told of one more that it was not run; each that has ended makes room."""
+    bench, recorder = Bench(), Recorder()
+    async with bench.open(config=Config(limits=Limits(background_calls=2))) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build build build", on_event=recorder)
+        texts = [each.result for each in recorder.only(ToolExecutionCompleted)]
+        assert len(texts) == 2
+        assert "2 calls of this session run in the background already" in results(bench.seen[-1])[2]
+        bench.release.set()
+        await settled(service, session_id)
+        await service.start_turn(session_id, "call build")
+        await settled(service, session_id)
+    assert len(bench.keys) == 3
+
+
+async def test_calls_of_one_id_in_two_turns_are_told_apart() -> None:
+    """Models number the calls of each turn anew."""
+    bench = Bench()
+    async with bench.open() as service:
+        session_id = await new_session(service)
+        for _ in range(2):
+            await service.start_turn(session_id, "call build")
+        shown = (await service.read(session_id)).state.background
+        assert [(each.call_id, each.name, each.reason) for each in shown] == [
+            ("call-0", "build", "background"),
+            ("call-0.2.1", "build", "background"),
+        ]
+        bench.release.set()
+        await settled(service, session_id)
+        assert (await service.read(session_id)).state.background == ()
+    assert len(set(bench.keys)) == 2
+
+
+async def test_an_interrupt_ends_the_turn_alone() -> None:
+    """The call goes on, and its result comes."""
+    bench = Bench()
+    async with bench.open() as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "call build look")
+        await trio.sleep(0.5)
+        await service.interrupt(session_id)
+        await turn.failure(AgentError)
+        bench.release.set()
+        messages = await settled(service, session_id)
+    assert "has ended:\nbuilt" in [each for each in messages if isinstance(each, UserMessage)][-1].content
+    assert bench.cancelled == 0
+
+
+@pytest.mark.parametrize(("how", "stored"), [("archive", True), ("archive", False), ("delete", True)])
+async def test_the_end_of_the_session_ends_its_calls(tmp_path: Path, how: str, *, stored: bool) -> None:
+    """They are cancelled, and nothing comes of them."""
+    bench, store = Bench(), tmp_path if stored else None
+    async with bench.open(store) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        await (service.archive(session_id) if how == "archive" else service.delete(session_id))
+        await trio.testing.wait_all_tasks_blocked()
+        assert bench.cancelled == 1
+        if how == "delete":
+            with pytest.raises(SessionNotFoundError):
+                await service.read(session_id)
+    async with bench.open(store):
+        await trio.sleep(60)
+    assert len(bench.keys) == 1
+
+
+async def test_a_call_that_asks_is_decided_on_before_it_begins() -> None:
+    """The turn waits for the decision, not for the call; a refused one never begins."""
+    for decision in ("allow", "deny"):
+        bench, recorder = Bench(), Recorder()
+        async with bench.open(config=Config(gates=Gates(callback="ask"))) as service, trio.open_nursery() as nursery:
+            session_id = await new_session(service)
+            turn = ask(nursery, partial(service.start_turn, on_event=recorder), session_id, "call build")
+            await trio.testing.wait_all_tasks_blocked()
+            assert bench.keys == []
+            await service.approve_tool(session_id, "call-0", decision)
+            assert (await turn.value()).text == "done"
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(bench.keys) == (decision == "allow")
+            nursery.cancel_scope.cancel()
+
+
+async def stopped_during(bench: Bench, store: Path) -> str:
+    """Have a call run in the background, and stop the runtime; return the session."""
+    async with bench.open(store) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(bench.keys) == 1
+    assert bench.cancelled == 1
+    return session_id
+
+
+def prompts(messages: list[Message]) -> list[str]:
+    """Return the texts with which turns have begun."""
+    return [each.content for each in messages if isinstance(each, UserMessage)]
+
+
+async def test_a_call_of_a_process_that_ended_is_replayed(tmp_path: Path) -> None:
+    """Without a request, under the same key; its result enters once."""
+    bench = Bench(options={"restart": "replay"})
+    session_id = await stopped_during(bench, tmp_path)
+    bench.release.set()
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["call build", "built"]
+    assert len(bench.keys) == 2
+    assert len(set(bench.keys)) == 1
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        assert await settled(service, session_id) == messages
+    assert len(bench.keys) == 2
+
+
+async def test_a_call_of_a_process_that_ended_is_reported(tmp_path: Path) -> None:
+    """The model hears that nobody knows what it has done, and it does not run again."""
+    bench = Bench()
+    session_id = await stopped_during(bench, tmp_path)
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert len(bench.keys) == 1
+    assert "has failed:\nnot known: the process ended while this call ran" in prompts(messages)[1]
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_a_call_of_a_process_that_ended_is_asked_about(
+    tmp_path: Path, decision: Literal["allow", "deny"]
+) -> None:
+    """It runs again if it is allowed to; else the model hears what it hears of one that is not replayed."""
+    bench = Bench(options={"restart": "ask"})
+    session_id = await stopped_during(bench, tmp_path)
+    bench.release.set()
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        (asked,) = (await service.read(session_id)).state.pending_approvals
+        assert (asked.call_id, asked.name, asked.may_have_run) == ("call-0", "build", True)
+        await service.approve_tool(session_id, "call-0", decision)
+        messages = await settled(service, session_id)
+        assert (await service.read(session_id)).state.pending_approvals == ()
+    assert len(bench.keys) == (2 if decision == "allow" else 1)
+    assert prompts(messages)[1].endswith("built") == (decision == "allow")
+
+
+async def test_a_session_stays_in_memory_as_long_as_a_call_runs(tmp_path: Path) -> None:
+    """However long it is idle; it leaves after that."""
+    bench = Bench()
+    async with bench.open(tmp_path, config=Config(limits=Limits(idle_after=1))) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        await trio.sleep(600)
+        assert actor_of(service, session_id) is not None
+        bench.release.set()
+        await trio.sleep(60)
+        assert actor_of(service, session_id) is None
+        assert len(prompts(await settled(service, session_id))) == 2
+
+
+async def test_a_drain_waits_for_the_calls(tmp_path: Path) -> None:
+    """A call that ends within the time of the drain is not run again."""
+    bench = Bench(options={"restart": "replay"})
+    async with bench.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        drain = ask(nursery, service.drain)
+        await trio.sleep(5)
+        assert not drain.ended.is_set()
+        bench.release.set()
+        await drain.ended.wait()
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert len(bench.keys) == 1
+    assert prompts(messages)[1].endswith("built")
+
+
+async def completed(service: Service, token: str, text: str) -> None:
+    """Give the result of a call from outside."""
+    supervisor, claims = supervisor_of(service), CompletionToken.read(token)
+    given = ToolResult(claims.call_id, text)
+    times, data = (claims.expires, claims.expires), {"token": claims.mark}
+    wait = Wait(claims.call_id, "outside", "waiting", "", {}, "callback", *times, data=data)
+    reasons: tuple[WaitReason, ...] = ("outside",)
+    message = GiveAnswer(reasons, claims.call_id, result=given, begins=wait)
+    await supervisor.mailbox(claims.session_id).ask(message)
+
+
+@either_store
+async def test_a_result_from_outside_enters(tmp_path: Path, store_at: Callable[[Path], Path | None]) -> None:
+    """The tool returns that it comes later; it may come before that, and from another process."""
+    tokens = list[str]()
+
+    @tool(background=True)
+    async def order(early: bool = False) -> ToolOutput:  # noqa: FBT001, FBT002 - an argument of a model
+        """Order it."""
+        tokens.append(current_call().token(expires=3600))
+        if early:
+            await trio.sleep(30)
+        return ToolOutput.later(tokens[-1])
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        if isinstance(last, UserMessage) and last.content == "go":
+            return reply("", ToolUseBlock("call-0", "order", {"early": len(tokens) == 1}))
+        return reply("done")
+
+    store, opened = store_at(tmp_path), partial(open_runtime, FunctionModel(answer), tools=[order])
+    async with opened(store=store) as service:
+        session_id = await new_session(service)
+        for at, pause in enumerate((60, 10)):  # once the tool has returned, and before that
+            await service.start_turn(session_id, "go")
+            await trio.sleep(pause)
+            await completed(service, tokens[at], f"sent {at}")
+            await completed(service, tokens[at], f"sent {at}")
+            await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent 0", "go", "sent 1"]
+
+
+async def test_a_result_from_outside_enters_after_a_restart(tmp_path: Path) -> None:
+    """The tool is not run again: its call waits on, until the token expires."""
+    tokens = list[str]()
+
+    @tool(background=True, restart="replay")
+    async def order() -> ToolOutput:
+        """Order it."""
+        tokens.append(current_call().token(expires=3600))
+        return ToolOutput.later(tokens[-1])
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        calls = isinstance(last, UserMessage) and last.content == "go"
+        return reply("", ToolUseBlock("call-0", "order", {})) if calls else reply("done")
+
+    opened = partial(open_runtime, FunctionModel(answer), tools=[order], store=tmp_path)
+    sessions = list[str]()
+    async with opened() as service:
+        for _ in range(2):
+            sessions.append(await new_session(service))
+            await service.start_turn(sessions[-1], "go")
+        await trio.testing.wait_all_tasks_blocked()
+    async with opened() as service:
+        await trio.sleep(60)
+        await completed(service, tokens[0], "sent")
+        await trio.sleep(3600)
+        first, second = [prompts(await settled(service, each)) for each in sessions]
+    assert first[1:] == ["The call call-0 of the tool order, which ran in the background, has ended:\nsent"]
+    assert second[1].endswith("has failed:\nnot known: the call has begun, and its result did not come in time")
+    assert len(tokens) == 2
+
+
+@attrs.define(eq=False)
+class Elsewhere:
+    """Does the work of a tool, in no process of ours.
+
+    Attributes:
+        asked: the handles whose results were waited for.
+        cancelled: the handles whose work was to end.
+        results: the results, by handle.
+    """
+
+    asked: list[str] = attrs.field(factory=list)
+    cancelled: list[str] = attrs.field(factory=list)
+    results: dict[str, str] = attrs.field(factory=dict)
+
+    async def result(self, handle: Mapping[str, Any], /) -> str:
+        """Look again and again."""
+        self.asked.append(handle["id"])
+        while handle["id"] not in self.results:  # noqa: ASYNC110 - as whoever has no events does
+            await trio.sleep(1)
+        return self.results[handle["id"]]
+
+    def cancel(self, handle: Mapping[str, Any], /) -> None:
+        """Note it."""
+        self.cancelled.append(handle["id"])
+
+
+def handing(elsewhere: Elsewhere, begun: list[str], told: str | None, **options: Any) -> Tool:
+    """Return a tool that hands its work over."""
+
+    @tool(**options)
+    async def build() -> Any:
+        """Build it."""
+        begun.append(current_call().key)
+        return Handed({"id": str(len(begun))}, told)
+
+    return attrs.evolve(build, remote=elsewhere)
+
+
+@pytest.mark.parametrize("told", [None, "It is on its way."])
+async def test_work_that_was_handed_over_is_found_again(tmp_path: Path, told: str | None) -> None:
+    """After a restart it is not begun again; the model waits for it, or goes on with what it is told."""
+    elsewhere, begun, bench = Elsewhere(), list[str](), Bench()
+    model = FunctionModel(bench.answer)
+    opened = partial(open_runtime, model, store=tmp_path, tools=[handing(elsewhere, begun, told)])
+    async with trio.open_nursery() as nursery:
+        async with opened() as service:
+            session_id = await new_session(service)
+            turn = ask(nursery, service.start_turn, session_id, "call build")
+            await trio.sleep(5)
+            assert turn.ended.is_set() == (told is not None)
+        await turn.ended.wait()
+    elsewhere.results["1"] = "built"
+    async with opened() as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert len(begun) == 1
+    assert elsewhere.asked == ["1", "1"]
+    assert elsewhere.cancelled == []
+    if told is None:
+        assert results(messages) == ["built"]
+    else:
+        assert results(messages)[0].startswith("It is on its way.\nit runs in the background")
+        assert prompts(messages)[1].endswith("has ended:\nbuilt")
+
+
+async def test_work_that_nobody_wants_is_cancelled(tmp_path: Path) -> None:
+    """As the turn is interrupted, the time of the call is over, or the session is archived."""
+    elsewhere, begun, bench = Elsewhere(), list[str](), Bench()
+    model = FunctionModel(bench.answer)
+    async with trio.open_nursery() as nursery:
+        async with open_runtime(model, store=tmp_path, tools=[handing(elsewhere, begun, None, timeout=50)]) as service:
+            session_id = await new_session(service)
+            turn = ask(nursery, service.start_turn, session_id, "call build")
+            await trio.sleep(5)
+            await service.interrupt(session_id)
+            await turn.failure(AgentError)
+            assert elsewhere.cancelled == ["1"]
+            await service.start_turn(session_id, "call build")
+            assert "timed out after" in results(bench.seen[-1])[-1]
+            assert elsewhere.cancelled == ["1", "2"]
+        async with open_runtime(model, store=tmp_path, tools=[handing(elsewhere, begun, "Wait.")]) as service:
+            await service.start_turn(session_id, "call build")
+            await trio.sleep(5)
+            await service.archive(session_id)
+            assert elsewhere.cancelled == ["1", "2", "3"]
