@@ -285,7 +285,7 @@ def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
         facts.name,
         facts.params or cls,
         answer_of(cls),
-        _perform if facts.params is None else _run_turn,
+        _run_turn if cls in (SessionCall, TurnCall) else _perform,
         facts.doc,
         decoded=cls,
         capability=facts.needs,

@@ -178,6 +178,7 @@ class WaitRequest(SessionRef, Call[TurnResult]):
         finds=True,
         repeatable=True,
         costly=True,
+        params=SessionRef,
     )
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
 
