@@ -380,13 +380,20 @@ class NextWake(Query[datetime | None]):
 
 @frozen
 class OpenTurns(Query[Mapping[str, int]]):
-    """How many open turns no living process has, by tenant: they wait until one takes them up.
+    """How many open turns no living process has, by tenant: they go on when one takes them up.
+
+    Turns whose calls all wait are not among them.
 
     Attributes:
         tenant: the tenant, or `ANY_TENANT` for all of them; a tenant without such a turn is left out.
     """
 
     tenant: str | None
+
+
+@frozen
+class SleepingTurns(Query[int]):
+    """How many turns sleep whose calls all wait, whichever process has their sessions."""
 
 
 @frozen

@@ -82,6 +82,8 @@ def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
     yield _one("warren_turns_limit", "gauge", "Turns that may run at once.", scheduler.limits.max_sessions)
     help_ = "Turns of the store that no process runs, and that go on when one takes them up."
     yield _one("warren_turns_parked", "gauge", help_, supervisor.parked_turns)
+    help_ = "Turns of the store whose calls all wait, for approval or for a result."
+    yield _one("warren_turns_waiting", "gauge", help_, supervisor.waiting_turns)
     help_ = "Sessions with an input that waits for room to begin a turn."
     yield _one("warren_sessions_waiting", "gauge", help_, len(scheduler.waiting))
     help_ = "Turns and sessions that were refused for want of room, by reason."

@@ -243,6 +243,7 @@ class Service(RuntimeService):
             live_sessions=len(scheduler.live),
             running_turns=len(scheduler.running),
             parked_turns=self.local.supervisor.parked_turns,
+            waiting_turns=self.local.supervisor.waiting_turns,
             max_sessions=shared.config.limits.max_sessions,
             store=store,
             projector=projector,

@@ -11,7 +11,15 @@ from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import define
-from warren.storage.queries import ANY_TENANT, LivingNodes, NextWake, OpenTurns, StoreNews, WaitingSessions
+from warren.storage.queries import (
+    ANY_TENANT,
+    LivingNodes,
+    NextWake,
+    OpenTurns,
+    SleepingTurns,
+    StoreNews,
+    WaitingSessions,
+)
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -58,20 +66,21 @@ class StoreWatcher:
                 if now >= due or not living <= keys or (wakes is not None and wakes <= storage.now()):
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
-                elif self._supervisor.parked_turns:
-                    await self._count_parked(store)
+                elif self._supervisor.parked_turns or self._supervisor.waiting_turns or wakes is not None:
+                    await self._count(store)
                 living = keys
             await trio.sleep(pause)
 
     async def _recover(self, store: "Store", *, others: bool) -> None:
         node = self._supervisor.shared.storage.node
         if node is not None and node.draining:
-            await self._count_parked(store)
+            await self._count(store)
             return
         found = list(await store.read(WaitingSessions()))
-        if found or self._supervisor.parked_turns:  # those with parked turns are among them
-            await self._count_parked(store)
         wakes = await store.read(NextWake())
+        known = self._supervisor.parked_turns or self._supervisor.waiting_turns
+        if found or known or wakes is not None:  # those with parked turns are among them
+            await self._count(store)
         # A turn that is due and cannot go on is looked at once in a lease, as all others.
         self._supervisor.next_wake = None if wakes is None or wakes <= store.now() else wakes
         if others:  # each of them finds the same sessions: in another order they claim others first
@@ -81,8 +90,9 @@ class StoreWatcher:
             with contextlib.suppress(WarrenError):
                 self._supervisor.mailbox(log.session_id).tell(TakeOver())
 
-    async def _count_parked(self, store: "Store") -> None:
+    async def _count(self, store: "Store") -> None:
         self._supervisor.parked_turns = sum((await store.read(OpenTurns(ANY_TENANT))).values())
+        self._supervisor.waiting_turns = await store.read(SleepingTurns())
 
     async def _look(self, store: "Store") -> None:
         version = await store.version_of_others()

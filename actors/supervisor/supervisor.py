@@ -57,6 +57,7 @@ class Supervisor:
         comms: the messages between sessions.
         watchers: the watches that are told of each changed session.
         parked_turns: the turns of the store that no process runs, as of the newest look at the store.
+        waiting_turns: those of which all calls wait, as of the same look.
         next_wake: the earliest time, by the store's clock, at which a suspended turn goes on; None if there is none.
     """
 
@@ -69,6 +70,7 @@ class Supervisor:
     comms: Comms = attrs.field(init=False)
     watchers: Watchers = attrs.field(factory=Watchers)
     parked_turns: int = 0
+    waiting_turns: int = 0
     next_wake: datetime | None = None
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False

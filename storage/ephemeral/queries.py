@@ -288,7 +288,12 @@ def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait, st
 
 def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:
     left = (each.record for each in _of(store, query.tenant) if not each.held)
-    return Counter(record.tenant for record in left if record.turn is not None)
+    return Counter(record.tenant for record in left if record.turn is not None and record.turn.wakes is None)
+
+
+def _sleeping(store: Contents, _query: ask.SleepingTurns) -> int:
+    turns = (each.record.turn for each in _of(store, None))
+    return sum(turn is not None and turn.wakes is not None for turn in turns)
 
 
 def _news(store: Contents, query: ask.StoreNews) -> News:
@@ -338,6 +343,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.WaitingSessions: _waiting_sessions,
     ask.NextWake: _next_wake,
     ask.OpenTurns: _open_turns,
+    ask.SleepingTurns: _sleeping,
     ask.StoreNews: _news,
     ask.KnownTenants: _tenants,
     ask.DueErasures: lambda *_: _rows(()),

@@ -126,9 +126,12 @@ _OPEN_TURNS: Final = f"""
         SELECT h.key FROM warren.holders h WHERE h.key = $2::int OR {alive("$2::int")}
     )
     SELECT tenant, count(*) FROM warren.sessions s
-    WHERE turn IS NOT NULL AND state = {OPEN} AND ($1::text IS NULL OR tenant = $1)
+    WHERE turn IS NOT NULL AND wakes IS NULL AND state = {OPEN} AND ($1::text IS NULL OR tenant = $1)
         AND NOT EXISTS (SELECT FROM living WHERE living.key = s.holder)
     GROUP BY tenant
+"""
+_SLEEPING: Final = f"""
+    SELECT count(*) FROM warren.sessions WHERE turn IS NOT NULL AND wakes IS NOT NULL AND state = {OPEN}
 """
 _FROM: Final = f"SELECT body FROM warren.inbox WHERE session = {_KEY} AND id = $2"
 _TOLD: Final = f"""
@@ -314,6 +317,11 @@ async def _open_turns(at: Reading, query: ask.OpenTurns) -> dict[str, int]:
     return dict(await at.db.fetch(_OPEN_TURNS, query.tenant, at.me.key))
 
 
+async def _sleeping(at: Reading, _query: ask.SleepingTurns) -> int:
+    number: int = await at.db.value(_SLEEPING)
+    return number
+
+
 async def _was_told(at: Reading, query: ask.WasTold) -> bool:
     # The search begins at the newest message, because the input has mostly just come.
     session_id = escaped(query.session_id)
@@ -446,6 +454,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.WaitingSessions: _sessions_that_wait,
     ask.NextWake: waits.next_wake,
     ask.OpenTurns: _open_turns,
+    ask.SleepingTurns: _sleeping,
     ask.StoreNews: _news,
     ask.KnownTenants: ledger.tenants,
     ask.DueErasures: _erasures,

@@ -10,7 +10,7 @@ import apsw
 
 from warren.conversation.views import TurnState
 from warren.storage.operations import Commit
-from warren.storage.queries import InTurn, OpenTurns
+from warren.storage.queries import InTurn, OpenTurns, SleepingTurns
 from warren.storage.rows import CALL, OPEN, call_to_row, shown
 from warren.storage.sqlite import waits
 from warren.storage.sqlite.bulk import execute_rows
@@ -39,7 +39,12 @@ _CHOSEN: Final = """
 _FORGET: Final = "UPDATE sessions SET turn = NULL, wakes = NULL WHERE key = ?"
 _OPEN: Final = f"""
     SELECT {raw("tenant, holder")}, count(*) FROM sessions INDEXED BY sessions_wakes
-    WHERE turn IS NOT NULL AND state = {OPEN} AND (?1 IS NULL OR tenant = ?1) GROUP BY tenant, holder
+    WHERE turn IS NOT NULL AND wakes IS NULL AND state = {OPEN} AND (?1 IS NULL OR tenant = ?1)
+    GROUP BY tenant, holder
+"""
+_SLEEPING: Final = f"""
+    SELECT count(*) FROM sessions INDEXED BY sessions_wakes
+    WHERE turn IS NOT NULL AND wakes IS NOT NULL AND state = {OPEN}
 """
 
 
@@ -81,6 +86,12 @@ def chosen(at: Reading, tenant: str, turn: InTurn) -> tuple[str, Sequence[Any]]:
     here = json.dumps(list(turn.here)), tenant, json.dumps([*turn.here, *turn.others])
     sql = _CHOSEN.format(state=_STATES[turn.state])
     return sql, here if turn.state == "waiting" else (*here, json.dumps(held))
+
+
+def sleeping(at: Reading, _query: SleepingTurns) -> int:
+    """Return how many turns sleep whose calls all wait."""
+    number: int = at.db.execute(_SLEEPING).get
+    return number
 
 
 def count(at: Reading, query: OpenTurns) -> Mapping[str, int]:

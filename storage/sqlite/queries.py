@@ -319,6 +319,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.WaitingSessions: inbox.sessions_that_wait,
     ask.NextWake: waits.next_wake,
     ask.OpenTurns: open_turns.count,
+    ask.SleepingTurns: open_turns.sleeping,
     ask.StoreNews: handover.news,
     ask.KnownTenants: ledger.tenants,
     ask.DueErasures: _erasures,

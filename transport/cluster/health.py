@@ -28,6 +28,7 @@ def together(own: Health, others: Sequence[Health | None]) -> Health:
         live_sessions=sum(each.live_sessions for each in found),
         running_turns=sum(each.running_turns for each in found),
         parked_turns=max(each.parked_turns for each in found),  # those of the store, as each of them has seen it
+        waiting_turns=max(each.waiting_turns for each in found),
         max_sessions=sum(each.max_sessions for each in found),
         store=_worst([each.store for each in found]),
         projector=_worst(projectors),

@@ -124,6 +124,7 @@ class Health:
         running_turns: turns that run.
         parked_turns: turns of the store that no process runs, and that go on when one takes them up. It is as of the
             newest look at the store, which comes at least once in a lease.
+        waiting_turns: turns of the store whose calls all wait, for approval or a result: as of the same look.
         max_sessions: turns that may run at once.
         store: None without a store.
         projector: None if no projections are configured.
@@ -148,6 +149,7 @@ class Health:
     access: health.AccessHealth | None = None
     files: health.FilesHealth | None = None
     parked_turns: int = 0
+    waiting_turns: int = 0
     loop: health.LoopHealth = attrs.field(factory=health.LoopHealth)
     processes: int = 1
 

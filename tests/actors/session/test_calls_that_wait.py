@@ -128,7 +128,9 @@ async def test_a_turn_that_waits_has_no_task(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
         await trio.sleep(400)
         assert actor_of(service, session_id) is None
-        assert supervisor_of(service).scheduler.running == set()
+        health = service.health()
+        assert (health.waiting_turns, health.parked_turns, health.running_turns) == (1, 0, 0)
+        assert service.metrics().total("warren_turns_waiting") == 1
         assert await waiting(service, session_id) == [("call-0-0", "approval")]
         (pending,) = (await service.read(session_id)).state.pending_approvals
         await service.approve_tool(session_id, pending.call_id, "allow")

@@ -22,7 +22,7 @@ export function Health({ connection }) {
     ${error && html`<${Failure} error=${error} again=${again} />`}
     ${sees && !value && !error && html`<${Loading} what="the health" />`}
     ${value && html`<div class="cards">
-      <${Card} title="Runtime" facts=${[["Turns that run", `${count(value.running_turns)} of ${count(value.max_sessions)}`], ["Turns parked", count(value.parked_turns ?? 0)], ["Sessions in memory", count(value.live_sessions)], ["Processes", count(value.processes ?? 1)]]}>
+      <${Card} title="Runtime" facts=${[["Turns that run", `${count(value.running_turns)} of ${count(value.max_sessions)}`], ["Turns parked", count(value.parked_turns ?? 0)], ["Turns that wait", count(value.waiting_turns ?? 0)], ["Sessions in memory", count(value.live_sessions)], ["Processes", count(value.processes ?? 1)]]}>
         <meter min="0" max=${value.max_sessions} value=${value.running_turns} aria-label="Turns that run"></meter><//>
       <${Card} title="Event loop" status=${value.loop?.status ?? "ok"} facts=${[["Timers late, p99", ms(value.loop?.lag_p99_ms)]]} />
       ${value.store ? html`<${Card} title="Store" status=${value.store.status} error=${value.store.last_error} facts=${[["Kind", KINDS[value.store.kind] ?? "of the program"], ["Commit, median", ms(value.store.commit_p50_ms)], ["Commit, p99", ms(value.store.commit_p99_ms)]]} />` : html`<${Card} title="Store" facts=${[["Kind", "none: sessions end with the process"]]} />`}
