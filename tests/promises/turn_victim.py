@@ -84,7 +84,7 @@ async def allow(service: SessionService) -> None:
     """Allow each call that may have run, for ever, as a person who looks at once."""
     while True:
         for row in (await service.list()).sessions:
-            if row.is_active:
+            if row.turn is not None:
                 for each in (await service.read(row.session_id)).state.pending_approvals:
                     await service.approve_tool(row.session_id, each.call_id, "allow")
         await trio.sleep(0.02)
