@@ -29,6 +29,7 @@ from warren.conversation.events import (
     RunStarted,
     TextDelta,
     ToolApprovalRequested,
+    ToolApprovalResolved,
 )
 from warren.conversation.messages import ToolUseBlock
 from warren.conversation.usage import Usage
@@ -302,8 +303,8 @@ async def test_a_compaction_is_stored_with_all_its_events(tmp_path: Path) -> Non
     assert_whole_compactions(events)
 
 
-async def test_a_decision_is_not_taken_meanwhile(tmp_path: Path) -> None:
-    """The approver is told to try again; the call runs after that decision."""
+async def test_a_decision_counts_and_nothing_runs_meanwhile(tmp_path: Path) -> None:
+    """The store takes it from whoever has the lease by its epoch; the call runs once the lease is proved again."""
     steps = Steps([reply("", CALL), reply("done")])
     config = Config(gates=Gates(callback="ask"))
     async with (
@@ -315,11 +316,11 @@ async def test_a_decision_is_not_taken_meanwhile(tmp_path: Path) -> None:
         await steps.go()
         assert any(isinstance(event, ToolApprovalRequested) for event in seen)
         freeze(service)
-        with pytest.raises(StoreError, match="try again") as refused:
-            await service.approve_tool(session_id, "c1", "allow")
-        assert refused.value.retryable
-        await thaw(service)
         await service.approve_tool(session_id, "c1", "allow")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(isinstance(event, ToolApprovalResolved) for event in seen)
+        assert steps.ran == []
+        await thaw(service)
         await steps.go()
         assert (await turn.value()).text == "done"
         assert steps.ran == ["hello"]
