@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,17 @@ from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.task_service import TaskService, said
 from tests.actors.tools.mcp.world import call, tool
 from tests.support.asking import ask
+from tests.support.models import FunctionModel, reply
+from tests.support.runtime import new_session, open_runtime, transcript
 from tests.support.waiting import until
+from warren.actors.calls.service import Service
 from warren.actors.tools.mcp.pool import McpPool
+from warren.base.errors import AgentError
+from warren.conversation.categories import Gates
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Handed, ToolError
+from warren.settings.config import Config
 from warren.settings.tool_config import McpServer
 
 pytestmark = [
@@ -175,3 +184,91 @@ async def test_a_server_that_asks_for_no_interval_is_left_in_peace() -> None:
         assert service.only.looks == 1
         service.complete()
         assert await result.value() == "built"
+
+
+def calling(name: str) -> FunctionModel:
+    """Return a model that calls a tool for the prompt "go", and has nothing to say to others."""
+
+    async def answer(request: ModelRequest, _emit: Any) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        calls = isinstance(last, UserMessage) and last.content == "go"
+        return reply("", ToolUseBlock("call-1", name, {})) if calls else reply("done")
+
+    return FunctionModel(answer)
+
+
+async def told(service: Service, session_id: str) -> list[str]:
+    """Return the results of tools, and the texts with which turns have begun."""
+    found = list[str]()
+    for message in await transcript(service, session_id):
+        if isinstance(message, ToolResultsMessage):
+            found += [each.content for each in message.results]
+        elif isinstance(message, UserMessage):
+            found.append(message.content)
+    return found
+
+
+@pytest.mark.parametrize("name", ["build", "ponder"])
+async def test_the_next_process_finds_the_task_again(tmp_path: Path, name: str) -> None:
+    """The tool is called once, whether the model waits for the result or was told something at once."""
+    service, model = TaskService(), calling(name)
+    async with connected(service) as pool, trio.open_nursery() as nursery:
+        async with open_runtime(model, store=tmp_path, tools=pool.tools()) as runtime:
+            session_id = await new_session(runtime)
+            turn = ask(nursery, runtime.start_turn, session_id, "go")
+            await until(lambda: service.tasks and service.only.looks > 1)
+            await until(lambda: turn.ended.is_set() or name == "build")
+        await turn.ended.wait()
+        await trio.sleep(0.1)
+        async with open_runtime(model, store=tmp_path, tools=pool.tools()) as runtime:
+            looks = service.only.looks
+            await until(lambda: service.only.looks > looks)
+            service.complete()
+            while not (texts := await told(runtime, session_id))[-1].endswith("built"):  # noqa: ASYNC110 - a store
+                await trio.sleep(0.02)
+    assert service.calls == [(name, "task")]
+    assert service.keys[0].startswith(f"{session_id}:1:1:")
+    if name == "build":
+        assert texts == ["go", "built"]
+    else:
+        assert texts[1].startswith("I ponder.\nit runs in the background")
+        assert len(texts) == 3
+
+
+async def test_an_interrupt_cancels_the_task() -> None:
+    """The server is told that nobody wants its result."""
+    service = TaskService()
+    async with (
+        connected(service) as pool,
+        open_runtime(calling("build"), tools=pool.tools()) as runtime,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(runtime)
+        turn = ask(nursery, runtime.start_turn, session_id, "go")
+        await until(lambda: service.tasks and service.only.looks)
+        await runtime.interrupt(session_id)
+        await turn.failure(AgentError)
+        await until(lambda: service.only.status == "cancelled")
+
+
+async def test_a_question_of_a_task_is_asked(tmp_path: Path) -> None:
+    """The task waits for input, and its question goes to the approver of its session."""
+    service, asked = TaskService(), set[str]()
+    config = Config(gates=Gates(mcp="ask"))
+    async with (
+        connected(service) as pool,
+        open_runtime(calling("choose"), store=tmp_path, tools=pool.tools(), config=config) as runtime,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(runtime)
+        turn = ask(nursery, runtime.start_turn, session_id, "go")
+        while len(asked) < 2:
+            for each in (await runtime.read(session_id)).state.pending_approvals:
+                if each.call_id not in asked:
+                    asked.add(each.call_id)
+                    await runtime.approve_tool(session_id, each.call_id, "allow")
+            await trio.sleep(0.02)
+        await turn.value()
+        assert (await told(runtime, session_id))[1] == "{'action': 'accept', 'content': {'colour': 'red'}}"
+    assert asked == {"call-1", "call-1.1"}
