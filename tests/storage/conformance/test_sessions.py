@@ -165,6 +165,23 @@ async def test_the_log_is_read_from_any_event_on(home: Home, tmp_path: Path) -> 
         assert await store.read(LostEvents("a", "default", 6)) is None
 
 
+async def test_allowed_tools_are_taken_back(home: Home, tmp_path: Path) -> None:
+    """Those that are named, and nothing else of the record changes; a change of the labels leaves them alone."""
+    allowed = ("dig", "nul \0", "fill")
+    async with home(tmp_path) as store:
+        await done(store, updated(turn("a"), allowed_tools=allowed))
+        await done(store, Label("a", {"n": "1"}))
+        before = await store.read(SessionRow("a", ANY_TENANT))
+        assert before is not None
+        assert before.allowed_tools == allowed
+        labelled = await done(store, Label("a", {}, ask_again=("nul \0", "none")))
+        assert (
+            labelled.record
+            == await store.read(SessionRow("a", ANY_TENANT))
+            == before.changed(allowed_tools=("dig", "fill"))
+        )
+
+
 async def test_labels_and_titles_survive_turns(home: Home, tmp_path: Path) -> None:
     """A turn that ends later brings neither old labels nor an old title back; each change has a higher number."""
     async with home(tmp_path) as store:
