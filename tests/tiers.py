@@ -41,6 +41,7 @@ PLACES: Final = (
     "parity/test_bad_input.py::test_the_bad_field_is_named[cli]",
     "parity/test_bad_input.py::test_the_bad_field_is_named[cli-server]",
     "parity/test_slow_readers.py::test_the_result_of_a_command_comes_last",
+    "promises/test_client_tools.py",
     "promises/test_compaction_kills.py",
     "promises/test_compaction_random_kills.py",
     "promises/test_database_away.py",

@@ -52,7 +52,7 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import NOTHING_LEFT
+from warren.actors.turn.toolbox import NOTHING_LEFT, of_client
 from warren.actors.turn.turn import Turn, cancelled, parked, shut_down
 from warren.base.errors import (
     AgentError,
@@ -700,14 +700,15 @@ class SessionActor:
 
     def _offer(self, tools: Mapping[str, Tool]) -> None:
         """Let the open turn have the tools of a caller that has come back, if one of its calls waits for them."""
-        waits = self.conversation.waits.values()
-        names = {wait.name for wait in waits if wait.reason == "client" and wait.state == "waiting"} if tools else ()
-        found = {name: each for name, each in tools.items() if name in names}
-        if found and self._turn is not None:
-            self._turn.offered(found)
-        if found:
-            self._turn_tools = {**self._turn_tools, **tools}
-            self.conversation.called = self._turn is None
+        waits = [wait for wait in self.conversation.waits.values() if wait.name in tools and of_client(wait)]
+        if not waits:
+            return
+        self._turn_tools = {**self._turn_tools, **tools}
+        if self._turn is not None:
+            # A call that has not failed yet, as its client has, needs them later: the turn goes on once it suspends.
+            self.conversation.called = not self._turn.offered(tools)
+        elif any(wait.reason == "client" for wait in waits):
+            self.conversation.called = True
 
     def _tell_begun(self) -> None:
         """Give who repeats an input of the running turn the events of that."""
@@ -1041,7 +1042,7 @@ class SessionActor:
         if end.suspended:
             self._end_suspended(end.turn)
             return
-        self._turn_tools = NO_TOOLS
+        self._turn_tools, self.conversation.called = NO_TOOLS, False
         ending = self._publish_end(end)
         self._perform(self._machine.step(ENDED), ending=end.turn.compacted or self._told(ending))
         self._end_inputs(end, ending)

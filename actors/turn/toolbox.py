@@ -506,17 +506,26 @@ class ToolRun:
     def _absent(self, call: ToolUseBlock) -> Tool | None:
         """Return a stand-in for the tool of a client that is away, if the call has waited for approval; else None."""
         asked = self.waits.get(("approval", call.id))
-        if asked is None or asked.data != OF_CLIENT:
+        if asked is None or not of_client(asked):
             return None
         return Tool(ToolSpec(call.name, "", {}), _away, is_async=True, category=asked.category, of_client=True)
 
-    def offered(self, tools: Mapping[str, Tool]) -> None:
-        """Have a client that has come back run the calls that wait for it, if other calls still run."""
+    def offered(self, tools: Mapping[str, Tool]) -> bool:
+        """Have a client that has come back run the calls that wait for it, if other calls still run.
+
+        Return whether no call is left that is to have one of the tools later.
+        """
+        whole = True
         for number, call in enumerate(self._calls, self.before + 1):
             held, tool = self._held.get(call.id), tools.get(call.name)
-            if self._nursery is not None and held is not None and held.wait.reason == "client" and tool is not None:
+            if tool is None or call.id in self.results:
+                continue
+            if self._nursery is not None and held is not None and held.wait.reason == "client":
                 del self._held[call.id]
                 self._nursery.start_soon(self._run_one, call, tool, dict(call.args), number)
+            else:
+                whole = False
+        return whole
 
     def _begin(self, call: ToolUseBlock, tool: Tool) -> None:
         self._started[call.id] = trio.current_time()
@@ -652,6 +661,11 @@ class ToolRun:
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
+
+
+def of_client(wait: Wait) -> bool:
+    """Return whether a call waits for a client to run it, or will once it is approved."""
+    return wait.reason == "client" or wait.data == OF_CLIENT
 
 
 async def _away(**_arguments: Any) -> str:

@@ -433,10 +433,9 @@ class Turn:
         if self._approvals is not None or self.steps is None:
             self._asker().answer(wait)
 
-    def offered(self, tools: Mapping[str, Tool]) -> None:
-        """Have a client that has come back run the calls that wait for it."""
-        if self._tool_run is not None:
-            self._tool_run.offered(tools)
+    def offered(self, tools: Mapping[str, Tool]) -> bool:
+        """Have a client that has come back run the calls that wait for it; return whether it has no others."""
+        return self._tool_run is not None and self._tool_run.offered(tools)
 
     def awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call runs, or is held up, and has no result, and may get the one of a wait."""

@@ -56,9 +56,17 @@ A client that has registered tools with `tools/register` is asked to run them: t
 `{EXECUTE}` with an id of its own, and waits for the response. Several calls may wait at once; the id tells them apart.
 Tools belong to the connection: they are offered in the turns that it starts, and in no others.
 
-A call fails if the client is gone, if it answers with an error or in another form, or if it does not answer within the
-time limit for tools. The model then gets an error as the result, and the turn goes on. An interrupt ends the wait; a
-response that comes later is dropped.
+A call fails if the client answers with an error or in another form, or if it does not answer within the time limit for
+tools. The model then gets an error as the result, and the turn goes on. An interrupt ends the wait; a response that
+comes later is dropped.
+
+If the client or the server is gone before the answer, a call of a [durable turn](durable-turns.md) waits for a client
+that comes back, to any node: it registers the tool, and then waits for the turn by `turn/wait`, or sends its request
+again under the same key. A client that only subscribes, or that only registers the tool, is not asked. The call is then
+asked for again, with the same `session_id`, `call_id` and `key`: a client that knows the key answers with the result
+that it has, or once it has it. A call that no client takes within `limits.approval_timeout` ends with an error, which
+says that its result is not known. Without a store, or with `durability = "turn"`, a call fails as soon as its client is
+gone.
 """
 ENDS: Final = f"""\
 ### The end of a subscription

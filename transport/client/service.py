@@ -40,7 +40,7 @@ from warren.transport.access.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH
 from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial, RunTool
 from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteLog, TurnPlace
-from warren.transport.client.tools import runner_of
+from warren.transport.client.tools import running
 from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
@@ -333,8 +333,6 @@ class RemoteService(SessionService):
                     place.log.reader.close()
 
     async def _run(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
-        run = runner_of(tools)  # one for all connections: a call that is asked for again runs once
-
         async def send() -> Any:
             if tools:
                 return await self._run_with_tools(turn, place, tools, run)
@@ -343,7 +341,8 @@ class RemoteService(SessionService):
             claim = await self._links.claim(turn.session_id, place)
             return await claim.ask(turn.method, turn.params)
 
-        return await self._links.repeat(send, repeatable=turn.repeatable)
+        with running(tools, self._links.tasks) as run:
+            return await self._links.repeat(send, repeatable=turn.repeatable)
 
     async def _run_with_tools(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool], run: RunTool) -> Any:
         """Run a turn on a connection of its own: the server asks it to run the tools."""
@@ -354,14 +353,14 @@ class RemoteService(SessionService):
 
     async def _wait_with_tools(self, call: WaitRequest) -> TurnResult:
         """Wait for the end of a turn on a connection of its own: the server asks it to run the tools."""
-        run = runner_of(call.extra_tools)
 
         async def send() -> Any:
             async with self._links.own(run) as connection:
                 await connection.ask("tools/register", RegisterTools(tuple(each.spec for each in call.extra_tools)))
                 return await connection.ask(call.facts.name, carrying(SessionRef(call.session_id), self._principal))
 
-        return codec.from_server(TurnResult, await self._links.repeat(send, repeatable=True))
+        with running(call.extra_tools, self._links.tasks) as run:
+            return codec.from_server(TurnResult, await self._links.repeat(send, repeatable=True))
 
     async def _complete(
         self, place: TurnPlace, told: _Told | None, session_id: str, first: int | None, last: int | None

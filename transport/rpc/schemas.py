@@ -188,8 +188,14 @@ class Schemas:
 
 
 def _in_order(cls: type) -> "list[attrs.Attribute[Any]]":
-    """Return the fields of a class in the order of its `__init__`: keywords come last."""
-    return sorted((field for field in attrs.fields(cls) if field.init), key=lambda field: field.kw_only)
+    """Return the fields of a class in the order of its `__init__`: keywords come last.
+
+    Those for callers in the same process are not among them.
+    """
+    sent = (
+        field for field in attrs.fields(cls) if field.init and not field.metadata.keys() >= fields.IN_PROCESS.keys()
+    )
+    return sorted(sent, key=lambda field: field.kw_only)
 
 
 def _bounds(check: Callable[..., Any]) -> Schema:

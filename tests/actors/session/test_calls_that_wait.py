@@ -505,6 +505,50 @@ async def test_a_client_that_stays_away(tmp_path: Path) -> None:
         ]
 
 
+async def test_a_client_that_is_back_before_its_old_connection_breaks(tmp_path: Path) -> None:
+    """It is asked once that breaks, though it came while the call had not failed yet."""
+    desk, client = Desk(calls=[["own"]]), Client()
+    config = attrs.evolve(WEEK, gates=Gates())
+
+    async def breaks() -> str:
+        await trio.sleep(5)
+        raise ClientGoneError("gone")
+
+    old = attrs.evolve(tool(name="own")(breaks), of_client=True)
+    async with desk.open(tmp_path, config=config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[old]))
+        await trio.sleep(1)
+        with trio.fail_after(60):
+            assert (await service.wait_turn(session_id, extra_tools=[client.tool])).text == "done"
+        assert await results(service, session_id) == ["mine"]
+    assert len(client.ran) == 1
+
+
+@pytest.mark.parametrize("moment", range(8))
+async def test_a_client_that_is_back_while_the_turn_suspends(tmp_path: Path, moment: int) -> None:
+    """It is asked at whichever step of the commit it comes."""
+    desk, client, broken = Desk(calls=[["own"]]), Client(), trio.Event()
+    config = attrs.evolve(WEEK, gates=Gates())
+
+    async def breaks() -> str:
+        await trio.sleep(1)
+        broken.set()
+        raise ClientGoneError("gone")
+
+    old = attrs.evolve(tool(name="own")(breaks), of_client=True)
+    async with desk.open(tmp_path, config=config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[old]))
+        await broken.wait()
+        for _ in range(moment):
+            await trio.lowlevel.checkpoint()
+        with trio.fail_after(60):
+            assert (await service.wait_turn(session_id, extra_tools=[client.tool])).text == "done"
+        assert await results(service, session_id) == ["mine"]
+    assert len(client.ran) == 1
+
+
 async def test_an_approved_call_waits_for_its_client(tmp_path: Path) -> None:
     """The client is away when the call is allowed, in another process: it is asked once it is back."""
     desk, client = Desk(calls=[["own"]]), Client()
@@ -520,6 +564,32 @@ async def test_an_approved_call_waits_for_its_client(tmp_path: Path) -> None:
         assert (await service.wait_turn(session_id, extra_tools=[client.tool])).text == "done"
         assert await results(service, session_id) == ["mine"]
     assert len(client.ran) == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_client_that_is_back_before_the_approval(tmp_path: Path, *, restarted: bool) -> None:
+    """It is asked once the call is allowed."""
+    desk, client, gone = Desk(calls=[["own"]]), Client(), Client(here=False)
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[gone.tool]))
+        await trio.sleep(1)
+        if not restarted:
+            waits = ask(nursery, partial(service.wait_turn, session_id, extra_tools=[client.tool]))
+            await trio.sleep(1)
+            await service.approve_tool(session_id, "call-0-0", "allow")
+            with trio.fail_after(60):
+                assert (await waits.value()).text == "done"
+        nursery.cancel_scope.cancel()
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        if restarted:
+            waits = ask(nursery, partial(service.wait_turn, session_id, extra_tools=[client.tool]))
+            await trio.sleep(1)
+            await service.approve_tool(session_id, "call-0-0", "allow")
+            with trio.fail_after(60):
+                assert (await waits.value()).text == "done"
+        assert await results(service, session_id) == ["mine"]
+    assert (len(client.ran), len(gone.ran)) == (1, 0)
 
 
 async def test_a_result_from_outside(tmp_path: Path) -> None:
