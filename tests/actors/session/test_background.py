@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import apsw
 import attrs
 import pytest
 import trio
@@ -13,27 +14,25 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import actor_of
+from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
-from tests.support.runtime import Recorder, new_session, open_runtime, supervisor_of, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.actors.protocol import GiveAnswer
 from warren.base.errors import AgentError, SessionNotFoundError
 from warren.conversation.attachments import File
 from warren.conversation.categories import Gates
-from warren.conversation.completion import CompletionToken
 from warren.conversation.events import InputTaken, ToolExecutionCompleted
 from warren.conversation.messages import (
     ContextMessage,
     Message,
-    ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
 )
-from warren.conversation.waits import Wait, WaitReason
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Handed, Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
+from warren.storage.operations import Enqueue, StoreAnswer
 
 pytestmark = pytest.mark.virtual_time
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
@@ -376,17 +375,6 @@ async def test_a_drain_waits_for_the_calls(tmp_path: Path) -> None:
     assert prompts(messages)[1].endswith("built")
 
 
-async def completed(service: Service, token: str, text: str) -> None:
-    """Give the result of a call from outside."""
-    supervisor, claims = supervisor_of(service), CompletionToken.read(token)
-    given = ToolResult(claims.call_id, text)
-    times, data = (claims.expires, claims.expires), {"token": claims.mark}
-    wait = Wait(claims.call_id, "outside", "waiting", "", {}, "callback", *times, data=data)
-    reasons: tuple[WaitReason, ...] = ("outside",)
-    message = GiveAnswer(reasons, claims.call_id, result=given, begins=wait)
-    await supervisor.mailbox(claims.session_id).ask(message)
-
-
 @either_store
 async def test_a_result_from_outside_enters(tmp_path: Path, store_at: Callable[[Path], Path | None]) -> None:
     """The tool returns that it comes later; it may come before that, and from another process."""
@@ -413,8 +401,8 @@ async def test_a_result_from_outside_enters(tmp_path: Path, store_at: Callable[[
         for at, pause in enumerate((60, 10)):  # once the tool has returned, and before that
             await service.start_turn(session_id, "go")
             await trio.sleep(pause)
-            await completed(service, tokens[at], f"sent {at}")
-            await completed(service, tokens[at], f"sent {at}")
+            await service.complete_tool(tokens[at], f"sent {at}")
+            await service.complete_tool(tokens[at], f"sent {at}")
             await trio.sleep(60)
         messages = await settled(service, session_id)
     assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent 0", "go", "sent 1"]
@@ -445,7 +433,7 @@ async def test_a_result_from_outside_enters_after_a_restart(tmp_path: Path) -> N
         await trio.testing.wait_all_tasks_blocked()
     async with opened() as service:
         await trio.sleep(60)
-        await completed(service, tokens[0], "sent")
+        await service.complete_tool(tokens[0], "sent")
         await trio.sleep(3600)
         first, second = [prompts(await settled(service, each)) for each in sessions]
     assert first[1:] == ["The call call-0 of the tool order, which ran in the background, has ended:\nsent"]
@@ -538,3 +526,37 @@ async def test_work_that_nobody_wants_is_cancelled(tmp_path: Path) -> None:
             await trio.sleep(5)
             await service.archive(session_id)
             assert elsewhere.cancelled == ["1", "2", "3"]
+
+
+async def test_a_result_that_has_entered_is_not_made_again(tmp_path: Path) -> None:
+    """The process ends before it is stored that the call is over: the next one finds the input by its key."""
+    bench, faults = Bench(options={"restart": "replay"}), Faults(refuse_kinds=(StoreAnswer,))
+    async with bench.open(tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        faults.refuse = apsw.FullError("full")
+        bench.release.set()
+        await trio.sleep(60)
+        assert len(prompts(await settled(service, session_id))) == 2
+        assert [each.call_id for each in (await service.read(session_id)).state.background] == ["call-0"]
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        assert len(prompts(await settled(service, session_id))) == 2
+        assert (await service.read(session_id)).state.background == ()
+    assert len(bench.keys) == 1
+
+
+async def test_a_full_store_delays_a_result(tmp_path: Path) -> None:
+    """It enters once there is room."""
+    bench, faults = Bench(), Faults(refuse_kinds=(Enqueue,))
+    async with bench.open(tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        faults.refuse = apsw.FullError("full")
+        bench.release.set()
+        await trio.sleep(60)
+        assert len(prompts(await settled(service, session_id))) == 1
+        faults.refuse = None
+        await trio.sleep(60)
+        assert len(prompts(await settled(service, session_id))) == 2
+    assert len(bench.keys) == 1
