@@ -1000,9 +1000,8 @@ class SessionActor:
 
     async def _store_turn(self, turn: Turn) -> None:
         """Commit a turn that is over. A cancellation from outside ends it without a trace."""
-        self.log.settling = (
-            not turn.suspends
-        )  # which publishes no end for which a connection could hold its events back
+        # A turn that suspends publishes no end for which a connection could hold its events back.
+        self.log.settling = not turn.suspends
         conversation, record, committed = self.conversation, None, COMMITTED
         if turn.parks and turn.cut_off:  # one that has shown nothing has not begun, and its prompt waits on
             committed = Committed(shut_down()) if turn.first_seq is None else await self._park(turn)
