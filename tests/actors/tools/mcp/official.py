@@ -49,6 +49,7 @@ async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.
         case "ask":
             form = types.ElicitRequestFormParams(message="Which one?", requested_schema=arguments["schema"])
             answer = await ctx.session.send_request(types.ElicitRequest(params=form), types.ElicitResult)
+            await anyio.sleep(float(arguments.get("then", 0)))
             result = said(f"{answer.action} {answer.content}")
         case "long":
             parts: list[types.ContentBlock] = [types.TextContent(text="a, [")] * int(arguments.get("parts", 0))
