@@ -52,7 +52,7 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import NOTHING_LEFT, of_client
+from warren.actors.turn.toolbox import NOTHING_LEFT, begun, of_client
 from warren.actors.turn.turn import Turn, cancelled, parked, shut_down
 from warren.base.errors import (
     AgentError,
@@ -471,6 +471,8 @@ class SessionActor:
                 problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
             elif wait is None:
                 problem = not_waiting(message)
+            elif wait.state == "waiting" and self._turn is not None and self._turn.has_given_up(wait):
+                problem = contradiction(wait, message)
             elif wait.state == "waiting":
                 stored = answered(wait, message, self.shared.storage.now())
                 await conversation.store_answer(stored, message.audit)
@@ -504,8 +506,7 @@ class SessionActor:
         """Return whether a tool call of the open turn has begun, and has no result."""
         if self._turn is not None:
             return self._turn.awaits_result(wait)
-        kept = self.conversation.calls.get(wait.wait_id)  # of which call of this id it is shows when the turn goes on
-        return kept is not None and kept.state == "begun" and wait.key not in self.conversation.waits
+        return begun(self.conversation.calls, self.conversation.waits, wait)
 
     def _perform(  # noqa: C901, PLR0912 - one branch for each effect
         self,
@@ -824,7 +825,8 @@ class SessionActor:
     ) -> None:
         conversation, steps = self.conversation, None
         if kept is not None or (plan.settings.keeps_steps and isinstance(plan.message, StartTurn)):
-            steps = Steps(self._commit_step, conversation.known.message_count, bool(conversation.calls))
+            kept_messages, rows = conversation.known.message_count, bool(conversation.calls)
+            steps = Steps(self._commit_step, conversation.answers, kept_messages, rows)
         self._before_turn = self.log.last_seq
         self._turn = Turn(
             plan,

@@ -541,6 +541,11 @@ class Conversation:
             over.set()
         self.waits[wait.key] = wait  # before the next answer is looked at, and before who waits for this one goes on
 
+    async def answers(self) -> None:
+        """Return once no answer is on its way to the store. No checkpoint lies between the last one and this."""
+        while self._answering:
+            await next(iter(self._answering.values())).wait()
+
     async def without_answered(self, waits: Sequence[Wait]) -> Sequence[Wait]:
         """Return those of some waits that are to be stored: not those that begin and have an answer already.
 

@@ -1,6 +1,6 @@
 """The steps of a durable turn: what was said and done so far is committed before the turn goes on."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from warren.base.errors import WarrenError
@@ -31,12 +31,14 @@ class Steps:
 
     Attributes:
         commit: stores the turn as it is.
+        answers: returns once no answer to a wait of the session is on its way to the store.
         kept: the number of the session's messages that are kept.
         rows: whether the store has states of the turn's tool calls.
         refusal: the error of the store if it has refused a step: the turn ends here, and goes on from what is kept.
     """
 
     commit: CommitStep
+    answers: Callable[[], Awaitable[None]]
     kept: int
     rows: bool = False
     refusal: WarrenError | None = None

@@ -73,6 +73,12 @@ MAY_HAVE_RUN: Final = (
 )
 
 
+def begun(calls: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], wait: Wait) -> bool:
+    """Return whether a call that a process has left has begun, and may get the result of a wait as its first one."""
+    kept = calls.get(wait.wait_id)  # of which call of this id it is shows when the turn goes on
+    return kept is not None and kept.state == "begun" and wait.key not in waits
+
+
 def of_no_turn(_call_id: str, _number: int) -> Origin:
     """Return no origin: no call runs in the background."""
     raise RuntimeError("no call runs in the background here")
@@ -381,6 +387,7 @@ class ToolRun:
         self, approvals: Approvals, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
     ) -> None:
         """Run a call whose wait is over, or refuse it."""
+        wait = await self._with_answer(wait)
         approvals.resolved(wait)
         if (reason := refusal_of(wait)) is not None:
             return self._refuse(call, reason)
@@ -462,11 +469,22 @@ class ToolRun:
 
     async def _give(self, call: ToolUseBlock, wait: Wait) -> None:
         """Give a call the result that it has waited for."""
+        wait = await self._with_answer(wait)
         result = wait.result
         if result is None:
             self._finish(call, NO_RESULT, is_error=True, timed_out=True)
         else:
             self._finish(call, result.content, result.attachments, is_error=result.is_error)
+
+    async def _with_answer(self, wait: Wait) -> Wait:
+        """Return a wait that is over, with the answer if one was on its way to the store as its time ended.
+
+        No checkpoint lies between this and the result of the call, which later answers find.
+        """
+        if self.steps is None or wait.state == "answered":
+            return wait
+        await self.steps.answers()
+        return self.waits.get(wait.key, wait)
 
     def _detaches(self, tool: Tool) -> bool:
         return tool.background and self.background is not None

@@ -30,7 +30,7 @@ from warren.actors.turn.route import Candidate
 from warren.actors.turn.running import KeepFiles
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NO_WAITS, NOTHING_LEFT, ToolRun, left_results
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NO_WAITS, NOTHING_LEFT, ToolRun, begun, left_results
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -439,7 +439,16 @@ class Turn:
 
     def awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call runs, or is held up, and has no result, and may get the one of a wait."""
-        return self._tool_run is not None and self._tool_run.awaits_result(wait)
+        if self._tool_run is not None:
+            return self._tool_run.awaits_result(wait)
+        return begun(self.left, self.waits, wait)
+
+    def has_given_up(self, wait: Wait) -> bool:
+        """Return whether the call of a wait of the turn has a result without it, which is stored with the next step."""
+        if wait.reason == "background":
+            return False
+        run = self._tool_run
+        return wait.call_id not in self.left if run is None else wait.call_id in run.results
 
     async def run(self, scope: trio.CancelScope) -> None:
         """Run to the end, an answer or an error, or until an interrupt or the end of its time cancels the scope.
@@ -809,6 +818,11 @@ class Turn:
 
     async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
         plan, settings = self.plan, self.plan.settings
+        if not settings.completions.is_ready:
+            with suppress(StoreError):  # a tool that wants a token hears of it
+                await settings.completions.key()
+        if self.left and self.steps is not None:
+            await self.steps.answers()
         left, self.left = self.left, NOTHING_LEFT
         refusal = too_many_calls(self._asked, settings.limits.max_answer_calls)
         allowed = plan.meter.tool_calls_left(len(calls)) if refusal is None else 0
@@ -820,9 +834,6 @@ class Turn:
         else:
             plan.meter.tool_calls += allowed
             self._cuts = self._cuts + 1 if cut else 0
-        if not settings.completions.is_ready:
-            with suppress(StoreError):  # a tool that wants a token hears of it
-                await settings.completions.key()
         self._tool_run = run = ToolRun(
             settings.tools,
             self.emit,

@@ -201,6 +201,28 @@ def results_stay(left: Left) -> Iterator[str]:
                     yield f"{each.tool_use_id} had the result {stored!r}, and has {each.content!r} now"
 
 
+def one_result(left: Left) -> Iterator[str]:
+    """Of the results that are given to a call from outside one is taken, and it is the one that the call has."""
+    for told in left.sessions:
+        found = {
+            each.tool_use_id: each.content
+            for message in left.messages(told.session_id)
+            if isinstance(message, ToolResultsMessage)
+            for each in message.results
+        }
+        for call_id, given in told.given.items() if told.durable else ():
+            taken = {result for result, error in given if error is None}
+            if len(taken) > 1:
+                yield f"{call_id} was given several results, and all were taken: {sorted(taken)}"
+            if (has := found.get(call_id)) is None or told.disturbed or told.leaving:
+                continue
+            first = given[0][1]
+            late = first is not None and ("expired" in first.message or "in time" in first.message)
+            waited = (told.session_id, call_id) in left.record.handed and not late
+            if has not in taken and (taken or waited):
+                yield f"{call_id} has the result {has!r}, and was given {given}"
+
+
 def withdrawn_stay_away(left: Left) -> Iterator[str]:
     """An input that was taken back enters no turn."""
     for told in left.sessions:
@@ -244,6 +266,7 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     forks_are_whole,
     calls_have_results,
     results_stay,
+    one_result,
     withdrawn_stay_away,
     nobody_allowed,
     nothing_stays,

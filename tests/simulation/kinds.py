@@ -8,8 +8,9 @@ import attrs
 import trio
 
 from tests.simulation.followers import Follower, Sight
+from tests.simulation.outside import Giver
 from tests.simulation.servers import SCHEMA, name_of
-from tests.simulation.users import Act, GoneError, Prompt, User, tried
+from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
 from warren.base.errors import WarrenError
 from warren.calls.facade import SessionService
 from warren.conversation.attachments import File
@@ -54,15 +55,6 @@ def kind(name: str, *errors: str) -> Callable[[Carry], Carry]:
     return add
 
 
-def call(method: str, **options: Any) -> Act[Any]:
-    """Return a function that calls a method of a service."""
-
-    async def act(service: SessionService) -> Any:
-        return await getattr(service, method)(**options)
-
-    return act
-
-
 # -- sessions are made
 
 CREATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -72,7 +64,7 @@ CREATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "with a small context": {"compaction": CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)},
     "with a budget under a key": {"budget": Budget(max_steps=40, max_tokens=10_000)},
     "with turns that are stored at their end": {"durability": "turn"},
-    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall")},
+    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire")},
 }
 
 
@@ -120,6 +112,7 @@ class Turn:
         keyed: whether the prompt has a key.
         options: the options of the turn.
         decision: the answer to the call that waits for approval; None for none.
+        giver: gives the results of calls from outside; None for nobody.
         patience: seconds after which the user gives up, and asks again; None for a patient one.
         askers: users that send it at the same time.
         behind: prompts that are sent behind it, so that several wait.
@@ -130,6 +123,7 @@ class Turn:
     keyed: bool = True
     options: Mapping[str, Any] = attrs.field(factory=dict)
     decision: str | None = None
+    giver: Giver | None = None
     patience: float | None = None
     askers: int = 1
     behind: int = 0
@@ -161,6 +155,18 @@ TURNS: Final[Mapping[str, Turn]] = {
     "with a call that is allowed": Turn("pay", options={"approvals": ASK}, decision="allow"),
     "with a call that is denied": Turn("pay", options={"approvals": ASK}, decision="deny"),
     "with a call that nobody decides about": Turn("pay", options={"approvals": ASK}),
+    "with a result from outside": Turn("hire", giver=Giver()),
+    "with a late result from outside": Turn("lend", giver=Giver(after=1.5)),
+    "with a result from outside given twice": Turn("hire", giver=Giver(0.2, ("done", "done"))),
+    "with two results from outside": Turn("lend", giver=Giver(0.2, ("done", "undone"))),
+    "with a result from outside after a kill": Turn("hire", giver=Giver(0.3, kills=True)),
+    "with a result from outside at the moment of a kill": Turn("lend look", giver=Giver(kills=True)),
+    "with a result from outside after a takeover": Turn("lend", giver=Giver(3.5, kills=True)),
+    "with a result from outside that nobody gives": Turn("forget"),
+    "with results from outside and from within": Turn("hire+dig lend+forget", giver=Giver(0.5)),
+    "with a result from outside that is stored at its end": Turn(
+        "hire look", giver=Giver(0.3), options={"durability": "turn"}
+    ),
     "with a model that is overloaded once": Turn("overloaded"),
     "with a tool and an overloaded model": Turn("pay overloaded"),
     "with data": Turn(options={"output_schema": SCHEMA}),
@@ -194,6 +200,8 @@ async def turn(user: User, wanted: Turn) -> None:
     async with trio.open_nursery() as helpers:
         if wanted.decision is not None:
             helpers.start_soon(decide, user, wanted.decision, prompt)
+        if wanted.giver is not None:
+            helpers.start_soon(wanted.giver.serve, user, prompt)
         if wanted.behind:
             helpers.start_soon(line_up, user, wanted.behind)
         for _ in range(1, wanted.askers):

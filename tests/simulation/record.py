@@ -12,7 +12,7 @@ from warren.conversation import codec
 from warren.conversation.messages import Message, ToolResultsMessage
 from warren.conversation.open_turn import OpenTurn
 from warren.models.tools import ToolCall
-from warren.storage.operations import Commit, Operation
+from warren.storage.operations import Commit, Operation, StoreAnswer
 
 AGAIN: Final = "~"
 """Stands behind the id of a call that a model has asked for before, and before the number of times."""
@@ -52,6 +52,8 @@ class Record:
         tenants: the tenant of each session.
         answers: how often the model was asked at each place of a script.
         ends: the numbers of messages that each session had between turns.
+        tokens: the completion token that each call has got last, by session and id.
+        handed: the sessions and ids of the calls that are stored as those that wait for a result from outside.
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
     """
 
@@ -66,6 +68,8 @@ class Record:
     answers: Counter[tuple[str | None, int]] = attrs.field(factory=Counter)
     ends: dict[str, set[int]] = attrs.field(factory=dict)
     unsure: set[str] = attrs.field(factory=set)
+    tokens: dict[tuple[str, str], str] = attrs.field(factory=dict)
+    handed: set[tuple[str, str]] = attrs.field(factory=set)
     _newest: dict[str, int] = attrs.field(factory=dict)
     _turns: dict[str, tuple[str, OpenTurn]] = attrs.field(factory=dict)
 
@@ -96,6 +100,8 @@ class Record:
         self.note(f"{node} runs {call.name} for {call_id}")
         if kept:
             self.blame(f"{node} ran {call_id} again, whose result is stored")
+        if (session_id, call_id) in self.handed:
+            self.blame(f"{node} ran {call_id} again, which is stored as one that waits for its result")
 
     def request(self, session_id: str | None, tenants: Iterable[str]) -> None:
         """Note a request to the model: the texts of a session are of its tenant alone."""
@@ -107,8 +113,12 @@ class Record:
     def wrote(self, node: str, operations: Sequence[Operation[Any]], outcomes: Sequence[Any]) -> None:
         """Note a group that a process has committed: one process at a time writes a session, and epochs never fall."""
         for each, outcome in zip(operations, outcomes, strict=True):
-            if isinstance(each, Commit) and not isinstance(outcome, WarrenError):
+            if isinstance(outcome, WarrenError):
+                continue
+            if isinstance(each, Commit):
                 self._committed(node, each)
+            waits = each.waits if isinstance(each, Commit) else [each.wait] if isinstance(each, StoreAnswer) else []
+            self.handed.update((each.session_id, wait.call_id) for wait in waits if wait.reason == "outside")
 
     def _committed(self, node: str, commit: Commit) -> None:
         session_id, epoch = commit.session_id, commit.lease.epoch

@@ -15,7 +15,7 @@ from tests.support.models import Emit, reply
 from warren.base.errors import ProviderError
 from warren.conversation.messages import ContextMessage, Message, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
-from warren.models.tools import Restart, Tool, ToolError, current_call, tool
+from warren.models.tools import Restart, Tool, ToolError, ToolOutput, current_call, tool
 
 if TYPE_CHECKING:
     from tests.simulation.world import Node
@@ -24,6 +24,8 @@ MARK: Final = re.compile(r"\[(\w+) s(\d+)\.(\d+)([^\]]*)\]")
 """The mark in a text: the tenant, the session, the number of the operation, and the script of a prompt."""
 MOST: Final = 5
 """Answers of the model at one place of a script."""
+GOOD: Final = 30.0
+"""Seconds for which the token of a call is good whose result somebody gives."""
 SCHEMA: Final = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -114,13 +116,45 @@ async def dig(*, node: Any) -> str:
     return await _use(node, least=0.7)
 
 
+async def _hand_over(node: "Node", expires: float) -> ToolOutput:
+    call = current_call()
+    token = call.token(expires=expires)
+    node.world.record.tokens[call.session_id, call.call_id] = token
+    await _use(node)
+    return ToolOutput.later(token)
+
+
+async def hire(*, node: Any) -> ToolOutput:
+    """Have somebody else do the work: it may run again."""
+    return await _hand_over(node, GOOD)
+
+
+async def lend(*, node: Any) -> ToolOutput:
+    """Lend, and get it back from outside: whether it ran is reported."""
+    return await _hand_over(node, GOOD)
+
+
+async def forget(*, node: Any) -> ToolOutput:
+    """Have somebody do the work who forgets it."""
+    return await _hand_over(node, 2.0)
+
+
 async def fall(*, node: Any) -> str:
     """Fall down."""
     await _use(node)
     raise ToolError("it fell")
 
 
-RESTARTS: Final[Mapping[Any, Restart]] = {look: "replay", pay: "report", order: "ask", dig: "report", fall: "replay"}
+RESTARTS: Final[Mapping[Any, Restart]] = {
+    look: "replay",
+    pay: "report",
+    order: "ask",
+    dig: "report",
+    fall: "replay",
+    hire: "replay",
+    lend: "report",
+    forget: "replay",
+}
 REPEATED: Final = {each.__name__ for each, restart in RESTARTS.items() if restart == "replay"}
 TOOLS: Final = [(tool(restart=restart)(partial(each, node=None)), each) for each, restart in RESTARTS.items()]
 

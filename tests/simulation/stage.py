@@ -19,10 +19,11 @@ from tests.simulation.checks import PASSING, Left, check
 from tests.simulation.clock import Clock
 from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
-from tests.simulation.kinds import FAILING, KINDS, MAKING, call
+from tests.simulation.kinds import FAILING, KINDS, MAKING
+from tests.simulation.outside import give_again
 from tests.simulation.plan import Fault, Operation, Plan
 from tests.simulation.servers import name_of
-from tests.simulation.users import TENANTS, Told, User, shown, tried
+from tests.simulation.users import TENANTS, Told, User, call, shown, tried
 from tests.simulation.world import SLOTS, Node, World, empty_store
 from tests.support.tasks import waits
 from warren.base.errors import SessionNotFoundError, WarrenError
@@ -240,6 +241,8 @@ class Stage:
                 told.kept_labels = frozenset(view.state.labels)
         for key, act in told.asked.items() if not told.over else ():
             await tried(user.keyed(key, act))
+        if not told.over:
+            await give_again(user)
 
     async def _history(self, user: User, session_id: str) -> HistoryPage | None:
         try:

@@ -76,6 +76,7 @@ class Told:
         forks: the ids of its forks.
         whole: the ids of those that have all turns that had ended.
         withdrawn: the names of the inputs that were taken back.
+        given: for each call, each result that was given from outside, with the error that its sender got.
         forbidden: the names of the prompts whose calls nobody allows.
         disturbed: whether somebody has asked for the end of a turn, or taken a prompt back.
         leaving: whether somebody has asked for its end.
@@ -99,6 +100,7 @@ class Told:
     forks: list[str] = attrs.field(factory=list)
     whole: list[str] = attrs.field(factory=list)
     withdrawn: list[str | None] = attrs.field(factory=list)
+    given: dict[str, list[tuple[str, WarrenError | None]]] = attrs.field(factory=dict)
     forbidden: list[str] = attrs.field(factory=list)
     disturbed: bool = False
     leaving: bool = False
@@ -213,6 +215,15 @@ class User:
         if isinstance(outcome, WarrenError):
             raise outcome
         return outcome
+
+
+def call(method: str, **options: Any) -> Act[Any]:
+    """Return a function that calls a method of a service."""
+
+    async def act(service: SessionService) -> Any:
+        return await getattr(service, method)(**options)
+
+    return act
 
 
 async def tried(request: Awaitable[R]) -> R | WarrenError | GoneError:

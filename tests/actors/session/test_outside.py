@@ -46,6 +46,7 @@ class Post:
         takes: seconds that the tool takes after it has handed its token out.
         token: the token under which the tool says that its result comes later; None for its own.
         restart: what becomes of a call whose process ends while its tool runs.
+        calls: the calls of the tool that the model makes at once.
         ahead: seconds by which the clock of the store was put forward while no process had it.
     """
 
@@ -54,6 +55,7 @@ class Post:
     takes: float = 0.0
     token: str | None = None
     restart: Restart = "report"
+    calls: int = 1
     ahead: float = 0.0
 
     @property
@@ -76,7 +78,7 @@ class Post:
         prompt = max(at for at, each in enumerate(messages) if isinstance(each, UserMessage))
         if any(isinstance(each, AssistantMessage) for each in messages[prompt:]):
             return reply("done")
-        return reply("", ToolUseBlock("call-1", "build", {}))
+        return reply("", *[ToolUseBlock(f"call-{number}", "build", {}) for number in range(1, self.calls + 1)])
 
     def open(
         self, store: Path | None, config: Config | None = None, faults: Faults | None = None
@@ -286,6 +288,43 @@ async def test_a_result_as_the_tool_returns(tmp_path: Path) -> None:
         with trio.fail_after(5):
             assert (await turn.value()).text == "done"
         assert [each.content for each in await told(service, session_id)] == ["built"]
+
+
+@pytest.mark.parametrize("moment", range(0, 60, 5))
+async def test_a_result_while_another_process_takes_the_turn_up(tmp_path: Path, moment: int) -> None:
+    """It is taken at every moment between the beginning of the process and that of the tool, which is replayed."""
+    post = Post(takes=5.0, restart="replay")
+    for later in range(5):
+        store = tmp_path / str(later)
+        async with building(post, store):
+            pass
+        async with post.open(store) as service:
+            for _ in range(moment + later):
+                await trio.lowlevel.checkpoint()
+            await service.complete_tool(post.tokens[-1], "built")
+            (session,) = (await service.list()).sessions
+            assert await text_of(service, session.session_id) == "done"
+            assert [each.content for each in await told(service, session.session_id)] == ["built"]
+
+
+@pytest.mark.parametrize("moment", range(0, 60, 3))
+async def test_a_result_as_its_time_ends(tmp_path: Path, moment: int) -> None:
+    """Either it is refused, or it is the result of the call, also while the store is slow."""
+    post, faults = Post(expires=10, takes=8.9, calls=3), Faults()
+    async with post.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        while len(post.tokens) < post.calls:  # noqa: ASYNC110 - what is looked at has no event
+            await trio.sleep(0.01)
+        await trio.sleep(8.5)
+        faults.delay = faults.delay_after = 0.1
+        await trio.sleep(0.3 + moment * 0.02)
+        given = [ask(nursery, service.complete_tool, token, "built") for token in post.tokens]
+        for each in given:
+            await each.ended.wait()
+        assert (await turn.value()).text == "done"
+        got = [each.content == "built" for each in await told(service, session_id)]
+        assert sorted(got) == sorted(each.error is None for each in given)
 
 
 @pytest.mark.parametrize("kept", ["stored", "memory"])
