@@ -17,7 +17,7 @@ from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.turn.compaction import prefix_of
 from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
-from warren.actors.turn.toolbox import SLACK, left_results
+from warren.actors.turn.toolbox import SLACK, left_events, left_results
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation
@@ -353,13 +353,16 @@ class Conversation:
             return None
         await self.load_context()
         turn, context = record.turn, self.context
+        if turn.wakes is None:
+            self.log.emit(TurnResumed(turn.resumed + 1, turn.kept_seq))
         if turn.answer is not None:
             context.append(codec.decode_message(turn.answer))
         elif (results := left_results(context, self.calls, self.waits, f"not run: {error.message}")) is not None:
+            for event in left_events(context, self.calls, self.waits, results):
+                self.log.emit(event)
             context.append(results)
         if turn.text:
             error.details["text"] = turn.text[:LONGEST_TEXT]
-        self.log.emit(TurnResumed(turn.resumed + 1, turn.kept_seq))
         terminal = self.log.stamp(RunFailed(record.session_id, error.message, cause_of(error)))
         error.details |= {"first_seq": turn.first_seq, "last_seq": terminal.seq}
         error.session_id = record.session_id

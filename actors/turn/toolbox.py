@@ -26,6 +26,7 @@ from warren.conversation.categories import Decision
 from warren.conversation.completion import CompletionToken, TokenMaker
 from warren.conversation.events import (
     Event,
+    ToolApprovalResolved,
     ToolCallRequested,
     ToolExecutionCompleted,
     ToolExecutionStarted,
@@ -35,7 +36,7 @@ from warren.conversation.events import (
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.conversation.open_turn import CallState, KeptCall
 from warren.conversation.transcript import Transcript
-from warren.conversation.waits import Wait, WaitKey, WaitReason
+from warren.conversation.waits import DECIDED, Wait, WaitKey, WaitReason
 from warren.models.arguments import problem_of
 from warren.models.tools import (
     ClientGoneError,
@@ -702,13 +703,30 @@ def left_results(
         waits: the waits of the calls.
         reason: the result of a call that has not begun.
     """
-    newest = codec.decode_message(context.rows[-1]) if context.rows else None
-    calls = newest.tool_calls if isinstance(newest, AssistantMessage) else ()
+    calls = _newest_calls(context)
     if not calls:
         return None
     come = {wait.call_id: wait for wait in waits.values() if wait.reason in GIVEN}
     results = [_left_result(call, left.get(call.id), come.get(call.id), reason) for call in calls]
     return ToolResultsMessage(tuple(results))
+
+
+def left_events(
+    context: Transcript, left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], results: ToolResultsMessage
+) -> Iterator[Event]:
+    """Yield the events with which the calls end that had no result before `left_results`, which are not added yet."""
+    for wait in waits.values():
+        if wait.reason in DECIDED and wait.state == "waiting":
+            yield ToolApprovalResolved(wait.wait_id, wait.name, "cancelled")
+    for call, result in zip(_newest_calls(context), results.results, strict=True):
+        kept = left.get(call.id)
+        if kept is None or kept.result is None:
+            yield ToolResultReceived(call.id, call.name, result.is_error, result.content)
+
+
+def _newest_calls(context: Transcript) -> Sequence[ToolUseBlock]:
+    newest = codec.decode_message(context.rows[-1]) if context.rows else None
+    return newest.tool_calls if isinstance(newest, AssistantMessage) else ()
 
 
 def _left_result(call: ToolUseBlock, left: KeptCall | None, wait: Wait | None, reason: str) -> ToolResult:

@@ -23,6 +23,7 @@ from warren.transport.mcp.http import OF_RESOURCES
 from warren.transport.mcp.tools import TOOLS
 from warren.transport.rest import routes
 from warren.transport.rest.app import rest_app
+from warren.transport.rest.completions import COMPLETION_PATH
 from warren.transport.rest.oauth import WELL_KNOWN
 from warren.transport.rest.routes import WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
@@ -33,6 +34,8 @@ SILENCE: Final = 0.2
 """Seconds for which a stream is listened to."""
 LISTS: Final = "resources/list"
 """The request about resources that names none."""
+BY_TOKEN: Final = COMPLETION_PATH.replace("{token}", "x")
+"""The path of a result from outside."""
 SILENT: Final = "initialized"
 """The method that is a notification."""
 
@@ -54,7 +57,7 @@ class Walk:
     def asking(self) -> Iterator[tuple[str, str]]:
         """Yield the HTTP methods and paths of all that needs a token."""
         for path in self.paths:
-            if path not in self.public:
+            if path not in self.public and path != BY_TOKEN:
                 verbs = [row.verb for row in routes.ROUTES if filled(row.path) == path]
                 for verb in verbs or ("GET", "POST", "DELETE") if path == MCP_PATH else verbs or ("GET",):
                     yield verb, path
@@ -66,7 +69,9 @@ class Walk:
             for path in self.paths:
                 for verb in VERBS:
                     public = path in self.public and verb in ("GET", "HEAD")
-                    if not public and (await http.request(verb, path)).status_code not in (401, 405):
+                    # A token in the path is all that this one asks for, and to a bad one it is not there.
+                    shut = (404, 405) if path == BY_TOKEN else (401, 405)
+                    if not public and (await http.request(verb, path)).status_code not in shut:
                         found.add(f"{verb} {path}")
         return found
 

@@ -309,6 +309,9 @@ async def test_it_ends_at_once(tmp_path: Path, how: str, *, restarted: bool) -> 
                 await service.read(session_id)
             return
         assert await waiting(service, session_id) == []
+        if how == "interrupt":
+            log = names(await replay(service, session_id))
+            assert log[-3:] == ["tool_approval_resolved", "tool_result_received", "run_failed"]
         with pytest.raises((SessionNotRunningError, SessionNotFoundError)):
             await service.approve_tool(session_id, "call-0-0", "allow")
     assert desk.ran == []

@@ -93,6 +93,8 @@ async def test_a_turn_that_goes_on_has_the_tools_of_a_server_that_starts_late(tm
     (tmp_path / "a.go").unlink()
     async with starting(server, model, store) as service, trio.open_nursery() as nursery:
         turn = ask(nursery, service.wait_turn, session_id)
+        (pending,) = (await service.read(session_id)).state.pending_approvals
+        await service.approve_tool(session_id, pending.call_id, "allow")
         await until(lambda: supervisor_of(service).scheduler.running)
         (tmp_path / "a.go").touch()
         assert (await turn.value()).text == "25"
