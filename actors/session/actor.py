@@ -879,6 +879,7 @@ class SessionActor:
         """End the turn that was left open, and count it. Raises WarrenError if the store refuses."""
         kept, before = self.conversation.open_turn, self.log.last_seq
         terminal = await self.conversation.end_open_turn(error)
+        self._turn_tools = NO_TOOLS
         if kept is not None and terminal is not None:
             self._count_left(kept, cause_of(error), terminal.seq - before)
 

@@ -623,3 +623,28 @@ async def test_a_result_from_outside(tmp_path: Path) -> None:
         with pytest.raises(InvalidParamsError):
             await service.complete_tool(tokens[0], "another one")
     assert len(tokens) == 1
+
+
+async def test_tools_of_a_turn_that_was_ended_are_not_those_of_the_next(tmp_path: Path) -> None:
+    """The caller of the next one brings a tool of the same name: it is that which runs, also once it was waited for."""
+    desk, ran = Desk(calls=[["own"]]), list[str]()
+
+    def own(word: str) -> Tool:
+        async def own() -> str:
+            await trio.lowlevel.checkpoint()
+            ran.append(word)
+            return word
+
+        return tool(own)
+
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        for word in ("first", "second"):
+            turn = ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[own(word)]))
+            await trio.sleep(1)
+            if word == "first":
+                await service.interrupt(session_id)
+                await turn.failure(AgentError)
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await turn.value()
+    assert ran == ["second"]
