@@ -462,10 +462,7 @@ class SessionActor:
         stored: Wait | None = None
         problem: WarrenError | None = None
         try:
-            wait = self.background.awaited(message) or conversation.find_wait(message)
-            wait = wait or await conversation.earlier_wait(message)
-            if wait is None and message.begins is not None and self._awaits_result(message.begins):
-                wait = message.begins
+            wait = await self._wait_of(message)
             of_turn = wait is None or (wait.unanswered and wait.reason != "background")
             if self._turn is None and conversation.open_turn is None and of_turn:
                 problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
@@ -492,6 +489,19 @@ class SessionActor:
             mail.answer(None) if problem is None else mail.refuse(problem)
 
         return apply
+
+    async def _wait_of(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait that an answer is meant for, or begins; None if there is none. Raises StoreError."""
+        wait = self._open_wait(message)
+        if wait is None:
+            earlier = await self.conversation.earlier_wait(message)
+            wait = self._open_wait(message) or earlier  # its call may have begun to wait meanwhile
+        if wait is None and message.begins is not None and self._awaits_result(message.begins):
+            wait = message.begins
+        return wait
+
+    def _open_wait(self, message: GiveAnswer) -> Wait | None:
+        return self.background.awaited(message) or self.conversation.find_wait(message)
 
     def _remember(self, wait: Wait, message: GiveAnswer) -> None:
         """Keep what an answer says of later calls of the tool; it is the answer to those that wait already, too."""

@@ -102,7 +102,7 @@ class Conversation:
     charges: list[Charge] = attrs.field(factory=list)
     calls: dict[str, KeptCall] = attrs.field(factory=dict)
     waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
-    _answering: dict[WaitKey, trio.Event] = attrs.field(factory=dict)  # answers on their way to the store
+    _answering: dict[trio.Event, WaitKey] = attrs.field(factory=dict)  # answers on their way to the store
     called: bool = False
     rewound: bool = False
     _lapses: int = 0
@@ -522,7 +522,7 @@ class Conversation:
         for wait in waits:
             if wait.state == "settled":
                 self.waits.pop(wait.key, None)
-            else:
+            elif not (wait.state == "waiting" and self._has_answer(wait)):  # it was stored behind this
                 self.waits[wait.key] = wait
         self.inbox.keep_taken()
         self.keep(record)
@@ -533,30 +533,31 @@ class Conversation:
         async def stored(store: "Store") -> bool:
             return await store.read(StoredWait(self.log.session_id, ANY_TENANT, wait.wait_id, (wait.reason,))) == wait
 
-        self._answering[wait.key] = over = trio.Event()
+        over = trio.Event()
+        self._answering[over] = wait.key  # a result and the end of its wait may both be on their way
         try:
             await self.storage.write(StoreAnswer(self.log.session_id, wait, self._lease(), audit))
         except StoreError as exc:
             if not await self.storage.after_crash(exc, stored):
                 raise
         finally:
-            del self._answering[wait.key]
+            del self._answering[over]
             over.set()
         self.waits[wait.key] = wait  # before the next answer is looked at, and before who waits for this one goes on
 
     async def answers(self) -> None:
         """Return once no answer is on its way to the store. No checkpoint lies between the last one and this."""
         while self._answering:
-            await next(iter(self._answering.values())).wait()
+            await next(iter(self._answering)).wait()
 
     async def without_answered(self, waits: Sequence[Wait]) -> Sequence[Wait]:
         """Return those of some waits that are to be stored: not those that begin and have an answer already.
 
         A result from outside may come while its call runs, and is stored first.
         """
-        for wait in waits:
-            if (over := self._answering.get(wait.key)) is not None:
-                await over.wait()
+        keys = {wait.key for wait in waits}
+        for over in [over for over, key in self._answering.items() if key in keys]:
+            await over.wait()
         return [wait for wait in waits if wait.state != "waiting" or not self._has_answer(wait)]
 
     def _has_answer(self, wait: Wait) -> bool:

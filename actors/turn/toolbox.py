@@ -269,8 +269,13 @@ class ToolRun:
 
     def answered(self, wait: Wait) -> None:
         """Go on with a call whose wait has its answer in the store, if other calls still run; else the turn does."""
-        if self._nursery is not None and (held := self._held.pop(wait.call_id, None)) is not None:
-            self._nursery.start_soon(held.go_on, wait)
+        if (nursery := self._open_nursery) is not None and (held := self._held.pop(wait.call_id, None)) is not None:
+            nursery.start_soon(held.go_on, wait)
+
+    @property
+    def _open_nursery(self) -> trio.Nursery | None:
+        """The nursery of the calls while one runs: after the last one it takes no more, before its body goes on."""
+        return self._nursery if self._nursery is not None and self._nursery.child_tasks else None
 
     def _note(self, call: ToolUseBlock, state: CallState, result: ToolResult | None = None) -> None:
         """Note the state of a call, to be kept."""
@@ -534,14 +539,14 @@ class ToolRun:
 
         Return whether no call is left that is to have one of the tools later.
         """
-        whole = True
+        whole, nursery = True, self._open_nursery
         for number, call in enumerate(self._calls, self.before + 1):
             held, tool = self._held.get(call.id), tools.get(call.name)
             if tool is None or call.id in self.results:
                 continue
-            if self._nursery is not None and held is not None and held.wait.reason == "client":
+            if nursery is not None and held is not None and held.wait.reason == "client":
                 del self._held[call.id]
-                self._nursery.start_soon(self._run_one, call, tool, dict(call.args), number)
+                nursery.start_soon(self._run_one, call, tool, dict(call.args), number)
             else:
                 whole = False
         return whole

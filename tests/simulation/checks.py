@@ -217,7 +217,7 @@ def one_result(left: Left) -> Iterator[str]:
             if (has := found.get(call_id)) is None or told.disturbed or told.leaving:
                 continue
             first = given[0][1]
-            late = first is not None and ("expired" in first.message or "in time" in first.message)
+            late = first is not None and any(each in first.message for each in ("expired", "in time", "no turn"))
             waited = (told.session_id, call_id) in left.record.handed and not late
             if has not in taken and (taken or waited):
                 yield f"{call_id} has the result {has!r}, and was given {given}"

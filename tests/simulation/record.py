@@ -12,7 +12,7 @@ from warren.conversation import codec
 from warren.conversation.messages import Message, ToolResultsMessage
 from warren.conversation.open_turn import OpenTurn
 from warren.models.tools import ToolCall
-from warren.storage.operations import Commit, Operation, StoreAnswer
+from warren.storage.operations import Commit, Operation
 
 AGAIN: Final = "~"
 """Stands behind the id of a call that a model has asked for before, and before the number of times."""
@@ -117,8 +117,8 @@ class Record:
                 continue
             if isinstance(each, Commit):
                 self._committed(node, each)
-            waits = each.waits if isinstance(each, Commit) else [each.wait] if isinstance(each, StoreAnswer) else []
-            self.handed.update((each.session_id, wait.call_id) for wait in waits if wait.reason == "outside")
+                waits = [wait.call_id for wait in each.waits if wait.reason == "outside"]
+                self.handed.update((each.session_id, call_id) for call_id in waits)
 
     def _committed(self, node: str, commit: Commit) -> None:
         session_id, epoch = commit.session_id, commit.lease.epoch
