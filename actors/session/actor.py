@@ -468,7 +468,7 @@ class SessionActor:
                 problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
             elif wait is None:
                 problem = not_waiting(message)
-            elif wait.state == "waiting" and self._turn is not None and self._turn.has_given_up(wait):
+            elif wait.state == "waiting" and self._has_given_up(wait):
                 problem = contradiction(wait, message)
             elif wait.state == "waiting":
                 stored = answered(wait, message, self.shared.storage.now())
@@ -499,6 +499,13 @@ class SessionActor:
         if wait is None and message.begins is not None and self._awaits_result(message.begins):
             wait = message.begins
         return wait
+
+    def _has_given_up(self, wait: Wait) -> bool:
+        """Return whether the call of a wait has a result without it, and the wait ends with the next step."""
+        if self._turn is not None:
+            return self._turn.has_given_up(wait)
+        kept = self.conversation.calls.get(wait.call_id)
+        return wait.reason != "background" and kept is not None and kept.result is not None
 
     def _open_wait(self, message: GiveAnswer) -> Wait | None:
         return self.background.awaited(message) or self.conversation.find_wait(message)

@@ -447,8 +447,8 @@ class Turn:
         """Return whether the call of a wait of the turn has a result without it, which is stored with the next step."""
         if wait.reason == "background":
             return False
-        run = self._tool_run
-        return wait.call_id not in self.left if run is None else wait.call_id in run.results
+        run, left = self._tool_run, self.left.get(wait.call_id)
+        return left is None or left.result is not None if run is None else wait.call_id in run.results
 
     async def run(self, scope: trio.CancelScope) -> None:
         """Run to the end, an answer or an error, or until an interrupt or the end of its time cancels the scope.

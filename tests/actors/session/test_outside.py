@@ -25,6 +25,7 @@ from warren.base.errors import (
     StoreError,
 )
 from warren.base.principals import Principal
+from warren.conversation.completion import CompletionToken
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Restart, Tool, ToolError, ToolOutput, current_call, tool
@@ -43,6 +44,7 @@ class Post:
     Attributes:
         tokens: the tokens that the tool has handed out.
         expires: seconds for which they are good.
+        more: seconds for which each is good in addition to the one before.
         takes: seconds that the tool takes after it has handed its token out.
         token: the token under which the tool says that its result comes later; None for its own.
         restart: what becomes of a call whose process ends while its tool runs.
@@ -52,6 +54,7 @@ class Post:
 
     tokens: list[str] = attrs.field(factory=list)
     expires: float = DAY
+    more: float = 0.0
     takes: float = 0.0
     token: str | None = None
     restart: Restart = "report"
@@ -64,7 +67,7 @@ class Post:
 
         @tool(description="Build.", restart=self.restart)
         async def build() -> ToolOutput:
-            token = current_call().token(expires=self.expires)
+            token = current_call().token(expires=self.expires + self.more * len(self.tokens))
             self.tokens.append(token)
             await trio.sleep(self.takes)
             return ToolOutput.later(self.token or token)
@@ -325,6 +328,26 @@ async def test_a_result_as_its_time_ends(tmp_path: Path, moment: int) -> None:
         assert (await turn.value()).text == "done"
         got = [each.content == "built" for each in await told(service, session_id)]
         assert sorted(got) == sorted(each.error is None for each in given)
+
+
+async def test_a_result_for_a_call_that_gave_up_while_its_turn_waits_on(tmp_path: Path) -> None:
+    """It is refused, though the wait of the call ends with the step: its turn is stored, and waits for another call."""
+    post = Post(expires=10, more=20, calls=2)
+    async with post.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        while len(post.tokens) < post.calls:  # noqa: ASYNC110 - what is looked at has no event
+            await trio.sleep(0.01)
+        short, long = sorted(post.tokens, key=lambda token: CompletionToken.read(token).until)
+        await trio.sleep(9.3)
+        await service.inject_context(session_id, "look again")  # the time of the call ends early, and not on its own
+        await trio.sleep(0.2)
+        with pytest.raises(InvalidParamsError):
+            await service.complete_tool(short, "built")
+        await service.complete_tool(long, "built too")
+        assert (await turn.value()).text == "done"
+        first, second = await told(service, session_id)
+        assert sorted([first.is_error, second.is_error]) == [False, True]
 
 
 @pytest.mark.parametrize("kept", ["stored", "memory"])
