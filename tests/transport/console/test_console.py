@@ -663,7 +663,7 @@ def test_a_token_that_may_only_read_sees_no_actions_until_it_is_revoked(folder: 
         expect(page.locator(ROWS)).to_contain_text("4", use_inner_text=True)
         expect(page.get_by_role("button", name="New session")).to_have_count(0)
         expect(page.locator("main input[type=checkbox]")).to_have_count(0)
-        assert page.get_by_role("navigation").inner_text().split("\n") == ["Sessions", "Store and nodes"]
+        assert page.get_by_role("navigation").inner_text().split("\n") == ["Sessions", "Approvals", "Store and nodes"]
         page.locator(ROWS).get_by_role("link").click()
         expect(turns(page)).to_have_count(2)
         expect(page.get_by_text("may read this session, and not write to it")).to_be_visible()

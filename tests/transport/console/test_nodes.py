@@ -184,6 +184,7 @@ def test_an_operator_works_in_the_tenant_of_others(folder: Path, watched: Watche
         page.get_by_label("Token").fill(blind)
         page.keyboard.press("Enter")
         expect(tenant).to_have_count(0)
+        expect(page.get_by_role("link", name="Approvals")).to_be_visible()  # it moves the links behind it
         page.get_by_role("link", name="Store and nodes").click()
         expect(page.get_by_text("needs the scope metrics:read")).to_be_visible()
         page.goto("about:blank")  # before its gateway ends
