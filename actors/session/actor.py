@@ -657,6 +657,7 @@ class SessionActor:
     def _apply_fetched(self, signal: Signal, fetched: Fetched) -> None:
         if fetched.refused is not None:
             self.conversation.inbox.leave_to(fetched.refused)
+            self._turn_tools = NO_TOOLS
             self.background.end()  # the process that has the session goes on with them
         elif self.conversation.current:
             self.background.take_up()
@@ -825,10 +826,12 @@ class SessionActor:
             return
         self.conversation.called = False
         if woken := kept.wakes is not None:
-            self._begin_turn(plan, record, kept.changed(parked=False, wakes=None), woken=woken)
+            kept = kept.changed(parked=False, wakes=None, lives=kept.lives + 1)
+            self._begin_turn(plan, record, kept, woken=woken)
             return
         self.shared.counters.resumed += 1
-        self._begin_turn(plan, record, kept.changed(resumed=kept.resumed + 1, parked=False))
+        kept = kept.changed(resumed=kept.resumed + 1, parked=False, lives=kept.lives + 1)
+        self._begin_turn(plan, record, kept)
 
     def _busy(self) -> SessionBusyError:
         """Return the error for the prompt of a caller that does not wait for the open turn."""
@@ -896,7 +899,7 @@ class SessionActor:
         """End the turn that was left open, and count it. Raises WarrenError if the store refuses."""
         kept, before = self.conversation.open_turn, self.log.last_seq
         terminal = await self.conversation.end_open_turn(error)
-        self._turn_tools = NO_TOOLS
+        self._turn_tools, self.conversation.called = NO_TOOLS, False
         if kept is not None and terminal is not None:
             self._count_left(kept, cause_of(error), terminal.seq - before)
 
@@ -983,15 +986,18 @@ class SessionActor:
         *,
         settles: bool,
         parked: bool = False,
-        wakes: datetime | None = None,
+        suspends: bool = False,
     ) -> None:
-        """Store the running turn as it is."""
+        """Store the running turn as it is; one that `suspends` with the time at which it goes on without an answer."""
         turn, conversation = self._turn, self.conversation
         if turn is None or turn.steps is None:
             raise AgentError("no turn runs that keeps its steps", session_id=self.session_id, cause="internal")
         if turn.plan.guard is not None:
             await turn.plan.guard.wait()
         waits = await conversation.without_answered(waits)
+        if suspends:  # an answer that the store takes before this would not wake the turn
+            await conversation.answers()
+        wakes = turn.wakes if suspends else None
         record = self._within(turn, utc_now(), self.log.last_seq, parked=parked, wakes=wakes)
         await conversation.commit_step(record, calls=calls, waits=waits, settles=settles)
         turn.steps.kept = record.message_count
@@ -1010,10 +1016,9 @@ class SessionActor:
 
     async def _suspend(self, turn: Turn) -> Committed:
         """Store a turn whose calls all wait."""
-        wakes = None if self._answers else turn.wakes  # an answer may be on its way to the store
         try:
             calls, waits = turn.unkept()
-            await self._commit_step(calls, waits, settles=False, parked=True, wakes=wakes)
+            await self._commit_step(calls, waits, settles=False, parked=True, suspends=True)
         except WarrenError as exc:  # then it goes on from what was kept before
             return Committed(exc, leaves_unsure(exc))
         return COMMITTED
@@ -1035,6 +1040,8 @@ class SessionActor:
         refusal: WarrenError | None = None if turn.plan.guard is None else turn.plan.guard.refusal
         if turn.steps is not None:
             refusal = turn.steps.refusal or refusal
+            if turn.steps.rows:  # an answer that is on its way would come back into memory after the turn has ended
+                await conversation.answers()
         outcome = turn.outcome() if committed.error is None else turn.so_far().failed(committed.error)
         terminal = self._terminal(turn, outcome)
         ending = outcome.ending(self.session_id, turn.first_seq, terminal)

@@ -160,7 +160,8 @@ class Conversation:
     def _wakes(self, wait: Wait) -> bool:
         """Return whether a wait has an answer that its call has not got: one may come for a call that has a result."""
         call = self.calls.get(wait.call_id)
-        return wait.state == "answered" and wait.reason != "background" and (call is None or call.result is None)
+        of_turn = wait.reason not in ("background", "question")  # a question is one of a call that runs, or is gone
+        return wait.state == "answered" and of_turn and (call is None or call.result is None)
 
     @property
     def ready(self) -> bool:
@@ -233,23 +234,30 @@ class Conversation:
                 raise self._gone()
             case LeaseHeld(holder):
                 raise leased(self.log.session_id, holder)
-            case Claimed(record, lease, inbox, inbox_to, lost, calls, waits):
-                for problem in lost:
-                    logger.error("%s: it is passed over", problem)
-                left, kept = self.open_turn, record.turn
-                if left is not None and kept is not None and left.parked and left.resumed == kept.resumed:
-                    record = record.changed(turn=kept.changed(deaths=left.deaths, parked=True))  # as of `roll_back`
-                self._begin(record)
-                self._take_lease(lease)
-                went_back_at = self.storage.went_back_at
-                self.rewound = went_back_at is not None and record.updated_at <= went_back_at
-                self.calls = {each.call_id: each for each in calls}
-                self.waits = {each.key: each for each in waits}
-                for each in waits:
-                    self.remember(each)  # the process that stored the answer may have ended before it could
-                self.inbox.load(inbox, inbox_to, () if record.turn is None else record.turn.inputs)
-                if record.turn_open and record.turn is None:
-                    await self._close_open_turn(record)
+            case Claimed():
+                self._take(found)
+                if found.record.turn_open and found.record.turn is None:
+                    await self._close_open_turn(found.record)
+
+    def _take(self, claimed: Claimed) -> None:
+        """Let the conversation be as the store has it, with its lease."""
+        record, waits = claimed.record, claimed.waits
+        for problem in claimed.lost:
+            logger.error("%s: it is passed over", problem)
+        left, kept = self.open_turn, record.turn
+        if left is not None and (kept is None or kept.first_seq != left.first_seq):
+            self.inbox.ended_elsewhere()
+        if left is not None and kept is not None and left.parked and left.lives == kept.lives:
+            record = record.changed(turn=kept.changed(deaths=left.deaths, parked=True))  # as of `roll_back`
+        self._begin(record)
+        self._take_lease(claimed.lease)
+        went_back_at = self.storage.went_back_at
+        self.rewound = went_back_at is not None and record.updated_at <= went_back_at
+        self.calls = {each.call_id: each for each in claimed.calls}
+        self.waits = {each.key: each for each in waits}
+        for each in waits:
+            self.remember(each)  # the process that stored the answer may have ended before it could
+        self.inbox.load(claimed.inbox, claimed.inbox_to, () if record.turn is None else record.turn.inputs)
 
     async def store_pending(self) -> WarrenError | None:
         """Store the events of a turn that the store refused before; if it refuses again, they stay here.

@@ -9,7 +9,16 @@ import attrs
 
 from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived
-from warren.actors.session.ending import Ending, encode_ending, final, goes_on, no_more, wait_again, withdrawal
+from warren.actors.session.ending import (
+    Ending,
+    encode_ending,
+    final,
+    goes_on,
+    no_more,
+    outcome_unknown,
+    wait_again,
+    withdrawal,
+)
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, SessionNotRunningError, WarrenError
 from warren.base.values import define
 from warren.conversation import codec
@@ -314,6 +323,12 @@ class Inbox:
         mails = [mail for each in (*self._taken.values(), *self.waiting.values()) for mail in each.askers]
         starter = [] if self.starter is None else [self.starter]
         return any(mail.awaited for mail in (*starter, *self.awaiting, *mails))
+
+    def ended_elsewhere(self) -> None:
+        """Answer for a suspended turn that another process has ended."""
+        if self.starter is not None:
+            self.starter.refuse(outcome_unknown(self.session_id))
+            self.starter = None
 
     def _refuse_starter(self, error: WarrenError) -> None:
         if self.starter is not None:

@@ -148,7 +148,8 @@ class Scheduler:
         while self._stranded and self.has_room and not self.closed:
             session_id, _ = self._stranded.popitem(last=False)
             # A session that only has subscribers here is idle, and had its work in a process that is dead.
-            if session_id not in self.live or session_id in self.idle:
+            rests = session_id in self.idle or (session_id in self.held and session_id not in self.running)
+            if session_id not in self.live or rests:
                 self.live.add(session_id)
                 actions.append(Recover(session_id))
                 if self.memory_short:
@@ -172,8 +173,10 @@ class Scheduler:
 
     def _must_leave(self, session_id: str, since: float, now: float) -> bool:
         """Return whether the session that is idle longest has to leave memory."""
-        # Its time is over; not in the instant in which it was needed, though, if the limit is zero seconds.
-        if since < now and since + self._idle_after <= now:
+        # Its time is over; not in the instant in which it was needed, though, if the limit is zero seconds, nor once
+        # more if it has just declined to leave then, as callers wait for it here.
+        declined = self._idle_after == 0 and session_id in self._stayed
+        if since < now and since + self._idle_after <= now and not declined:
             return True
         # Too many are live. The session that was needed last stays, as its caller is about to send to it; and so do
         # those that just declined to leave, else two of them would be told to leave in turns, for ever.

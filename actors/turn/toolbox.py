@@ -154,7 +154,7 @@ class ToolRun:
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
-    _detached: list[Callable[[], None]] = attrs.field(factory=list)  # begin the calls for the background
+    _detached: dict[WaitKey, Callable[[], None]] = attrs.field(factory=dict)  # begin the calls for the background
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
     _changed_waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
     _held: dict[str, _Held] = attrs.field(factory=dict)  # the calls that wait without a task, by id
@@ -507,7 +507,7 @@ class ToolRun:
         wait = background.wait_for(call, tool, self.origin(call.id, number), handle)
         if self.steps is not None:
             self._changed_waits[wait.key] = wait
-        self._detached.append(partial(background.start, wait, tool, bound))
+        self._detached[wait.key] = partial(background.start, wait, tool, bound)
         if handed is not None:
             return self._finish(call, told + RUNS_ON.format(wait.wait_id), is_error=False)
         self.results[call.id] = result = ToolResult(call.id, RUNS_ON.format(wait.wait_id))
@@ -519,10 +519,9 @@ class ToolRun:
         return None
 
     def _start_detached(self) -> None:
-        """Begin the calls for the background: no checkpoint lies between the commit that has them and this."""
-        detached, self._detached = self._detached, []
-        for start in detached:
-            start()
+        """Begin the calls for the background that are stored: no checkpoint lies between their commit and this."""
+        for key in [key for key in self._detached if key not in self._changed_waits]:
+            self._detached.pop(key)()
 
     def _now(self) -> datetime:
         return self.asker().now()

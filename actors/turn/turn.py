@@ -292,6 +292,7 @@ class Turn:
             parked,
             wakes,
             self.files,
+            kept.lives,
         )
         return self.kept
 
@@ -363,10 +364,10 @@ class Turn:
 
     @property
     def wakes(self) -> datetime | None:
-        """The time from which on a turn that suspends goes on without an answer; None if one has come."""
+        """The time from which on a turn that suspends goes on, which is now if an answer has come; None if it runs."""
         held = () if self._tool_run is None else self._tool_run.held.values()
         if any(self.waits.get(wait.key, wait).state != "waiting" for wait in held):
-            return None
+            return self.plan.settings.storage.now()
         return min([wait.until for wait in held], default=None)
 
     def interrupt(self, error: AgentError) -> None:
@@ -829,8 +830,9 @@ class Turn:
         tokens, cut = self._step_usage.output_tokens, NO_CUTS
         if self.stop_reason == "max_tokens":
             cut = cut_calls(calls, settings.tools, tokens)
-        if left:  # the process that has left them had counted them
-            allowed = len(calls)
+        if left:  # the process that has left them had counted them, and refused those beyond the budget
+            refused = [each for each in left.values() if each.result is not None and each.result.content == BUDGET_USED]
+            allowed = len(calls) - len(refused)
         else:
             plan.meter.tool_calls += allowed
             self._cuts = self._cuts + 1 if cut else 0
@@ -953,6 +955,7 @@ class Turn:
             and not self.unsettled
             and (results := left_results(self.context, self.left, self.waits, reason)) is not None
         ):
+            self.left = NOTHING_LEFT
             self.context.append(results)
 
 

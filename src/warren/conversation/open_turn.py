@@ -85,6 +85,7 @@ class OpenTurn:
         wakes: the time (UTC) from which on it goes on without an answer, if all of its calls that have no result wait:
             until then nothing of it can be done. None if it goes on at once.
         files: the files that the model has made in it.
+        lives: how often a process has gone on with it, also after all of its calls had waited.
     """
 
     began: datetime
@@ -111,6 +112,7 @@ class OpenTurn:
     parked: bool = False
     wakes: datetime | None = None
     files: tuple[Attachment, ...] = ()
+    lives: int = 0
 
     def changed(self, **changes: Any) -> "OpenTurn":
         """Return a copy with other values of the named fields."""

@@ -20,12 +20,14 @@ from tests.support.runtime import Recorder, new_session, open_runtime, replay, s
 from warren.actors.calls.service import Service
 from warren.base.errors import (
     AgentError,
+    BudgetExhaustedError,
     InvalidParamsError,
     SessionBusyError,
     SessionNotFoundError,
     SessionNotRunningError,
     StoreError,
 )
+from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolApprovalRequested, ToolApprovalResolved
 from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
@@ -648,3 +650,49 @@ async def test_tools_of_a_turn_that_was_ended_are_not_those_of_the_next(tmp_path
         await service.approve_tool(session_id, "call-0-0", "allow")
         await turn.value()
     assert ran == ["second"]
+
+
+async def test_a_budget_that_was_used_up_ends_the_turn_after_a_wait(tmp_path: Path) -> None:
+    """The call beyond the budget was refused before the others waited: the turn ends with them, as it would at once."""
+    desk = Desk(calls=[["pay", "pay", "pay"]])
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, partial(service.start_turn, session_id, "go", budget=Budget(max_tool_calls=2)))
+        for call in ("call-0-0", "call-0-1"):
+            await trio.sleep(1)
+            await service.approve_tool(session_id, call, "allow")
+        assert (await turn.failure(BudgetExhaustedError)).cause == "tool_calls"
+    assert desk.ran == ["call-0-0", "call-0-1"]
+
+
+async def test_a_node_that_drains_is_not_busy_with_a_session_whose_callers_wait(tmp_path: Path) -> None:
+    """The session declines to leave as long as somebody waits for it here, and is not asked again and again."""
+    desk, config = Desk(), attrs.evolve(WEEK, limits=Limits(approval_timeout=30 * DAY, idle_after=0))
+    async with desk.open(tmp_path, config=config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(1)
+        before = supervisor_of(service).scheduler.evictions
+        await trio.sleep(60)
+        assert supervisor_of(service).scheduler.evictions - before < 100
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await turn.value()
+
+
+async def test_a_turn_wakes_in_time_beside_a_call_in_the_background(tmp_path: Path) -> None:
+    """The session that such a call keeps in memory is looked at like any other."""
+    desk = Desk(calls=[["brew", "pay"]])
+
+    @tool(description="Brew.", background=True, category="memory")
+    async def brew() -> str:
+        await trio.sleep(1000)
+        return "tea"
+
+    config = attrs.evolve(WEEK, limits=Limits(approval_timeout=30))
+    options: dict[str, Any] = {"tools": [*desk.tools, brew], "config": config, "clock": desk.clock, "store": tmp_path}
+    async with open_runtime(FunctionModel(desk.answer), **options) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "go")
+        await trio.sleep(60)
+        assert turn.ended.is_set()
+        assert (await results(service, session_id))[1] == "not run: it was not approved in time"
