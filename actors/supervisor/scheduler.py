@@ -22,6 +22,8 @@ from warren.settings.config import Limits
 
 BACKOFF: Final = Backoff(first=30.0, longest=3600.0)
 """How long a session is left alone after its crashes, as each try may cost a call of a model."""
+DECLINED: Final = 1.0
+"""Seconds for which a session that has declined to leave memory is not told to again, if none may be idle at all."""
 RELIEF: Final = 100
 """Sessions that are evicted at once when memory is short. The next look at the memory shows if that was enough."""
 
@@ -173,10 +175,8 @@ class Scheduler:
 
     def _must_leave(self, session_id: str, since: float, now: float) -> bool:
         """Return whether the session that is idle longest has to leave memory."""
-        # Its time is over; not in the instant in which it was needed, though, if the limit is zero seconds, nor once
-        # more if it has just declined to leave then, as callers wait for it here.
-        declined = self._idle_after == 0 and session_id in self._stayed
-        if since < now and since + self._idle_after <= now and not declined:
+        # Its time is over; not in the instant in which it was needed, though, if the limit is zero seconds.
+        if since < now and since + self._idle_after <= now:
             return True
         # Too many are live. The session that was needed last stays, as its caller is about to send to it; and so do
         # those that just declined to leave, else two of them would be told to leave in turns, for ever.
@@ -371,8 +371,8 @@ class Scheduler:
         """Note that a session that was told to leave has declined, or could not be told."""
         if self.leaving.pop(session_id, False):
             self._declined.append(session_id)
-        if self.evicts:
-            self._rest(session_id, now)
+        if self.evicts:  # with a limit of zero seconds it would be told again at once, as long as callers wait for it
+            self._rest(session_id, now if self._idle_after else now + DECLINED)
         self._stayed.add(session_id)
 
     def ended(self, session_id: str) -> None:
