@@ -164,10 +164,11 @@ class Local:
 
     async def stored_view(self, record: SessionRecord) -> SessionView:
         """Return the view of a session whose record in the store is newer than the one in memory."""
-        turn = (await self.open_turns([record])).get(record.session_id)
-        waits: Sequence[Wait] = ()
+        found: Mapping[str, Sequence[Wait]] = {}
         if self.supervisor.shared.storage.durable:
-            waits = (await self.read(OpenWaits([record.session_id]))).get(record.session_id, ())
+            found = await self.read(OpenWaits([record.session_id]))
+        turn = (await self.open_turns([record], found)).get(record.session_id)
+        waits = found.get(record.session_id, ())
         decided = waits if turn is not None and turn.state == "waiting" else ()
         pending = tuple(pending_approval(wait) for wait in decided if wait.reason in DECIDED)
         actor = self.supervisor.find(record.session_id)
@@ -175,8 +176,15 @@ class Local:
         live = self.supervisor.is_live(actor)
         return view_of(record, live=live, active=active, pending=pending, turn=turn, waits=waits)
 
-    async def open_turns(self, records: Iterable[SessionRecord]) -> Mapping[str, TurnView]:
-        """Return the turns of some sessions that are stored open. The store is asked only if there are any."""
+    async def open_turns(
+        self, records: Iterable[SessionRecord], waits: Mapping[str, Sequence[Wait]] | None = None
+    ) -> Mapping[str, TurnView]:
+        """Return the turns of some sessions that are stored open. The store is asked only if there are any.
+
+        Args:
+            records: the sessions.
+            waits: the waits that nobody has answered, by session, if they are known.
+        """
         asked = {each.session_id: each for each in records if each.turn is not None}
         if not asked or not self.supervisor.shared.storage.durable:
             return {}
@@ -184,8 +192,9 @@ class Local:
         others = {node.key for node in await store.read(LivingNodes()) if node.key != store.key}
         held = await store.read(Holders(asked)) if others else {}
         runs = {session_id for session_id, each in held.items() if each.holder in others}
-        waiting = [session_id for session_id, each in asked.items() if each.turn is not None and each.turn.wakes]
-        waits = await store.read(OpenWaits(waiting)) if waiting else {}
+        if waits is None:
+            waiting = [session_id for session_id, each in asked.items() if each.turn is not None and each.turn.wakes]
+            waits = await store.read(OpenWaits(waiting)) if waiting else {}
         found = dict[str, TurnView]()
         for session_id, record in asked.items():
             actor = self.supervisor.find(session_id)

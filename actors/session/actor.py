@@ -1005,21 +1005,12 @@ class SessionActor:
             turn.plan.spending.stored()
         self.log.committed(record.last_seq)  # tools that ran during the commit have published events since
 
-    async def _park(self, turn: Turn) -> Committed:
-        """Store a turn as far as it has come, for the next process to go on with; return the error for its callers."""
+    async def _put_aside(self, turn: Turn, *, suspends: bool = False) -> Committed:
+        """Store a turn as far as it has come, for whoever goes on with it; if the store refuses, that is less far."""
         try:
             calls, waits = turn.unkept()
-            await self._commit_step(calls, waits, settles=False, parked=True)
-        except WarrenError as exc:  # then that process goes on from what was kept before
-            return Committed(exc, leaves_unsure(exc))
-        return Committed(parked())
-
-    async def _suspend(self, turn: Turn) -> Committed:
-        """Store a turn whose calls all wait."""
-        try:
-            calls, waits = turn.unkept()
-            await self._commit_step(calls, waits, settles=False, parked=True, suspends=True)
-        except WarrenError as exc:  # then it goes on from what was kept before
+            await self._commit_step(calls, waits, settles=False, parked=True, suspends=suspends)
+        except WarrenError as exc:
             return Committed(exc, leaves_unsure(exc))
         return COMMITTED
 
@@ -1029,9 +1020,11 @@ class SessionActor:
         self.log.settling = not turn.suspends
         conversation, record, committed = self.conversation, None, COMMITTED
         if turn.parks and turn.cut_off:  # one that has shown nothing has not begun, and its prompt waits on
-            committed = Committed(shut_down()) if turn.first_seq is None else await self._park(turn)
+            committed = COMMITTED if turn.first_seq is None else await self._put_aside(turn)
+            if committed.error is None:  # the error for its callers
+                committed = Committed(shut_down() if turn.first_seq is None else parked())
         elif turn.suspends:
-            committed = await self._suspend(turn)
+            committed = await self._put_aside(turn, suspends=True)
             if committed.error is None:
                 self._leave_turn()
                 self._ended = TurnEnd(turn, turn.so_far(), parked(), None, None, committed, suspended=True)

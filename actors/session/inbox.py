@@ -180,7 +180,7 @@ class Inbox:
         self._taken, self._kept = {}, ()
         for each in left:
             _refuse(each, error)
-        self._refuse_starter(error)
+        self._refuse_starter(goes_on(error.copy()))
         self._refuse_awaiting(error)
 
     def await_turn(self, mail: Mail[TurnResult]) -> None:
@@ -287,7 +287,7 @@ class Inbox:
     def pause(self, error: WarrenError) -> None:
         """Begin no turn until the next input or `Wake`, and refuse the askers of all inputs."""
         self.paused = True
-        self._refuse_starter(error)
+        self._refuse_starter(goes_on(error.copy()))
         for each in self._taken.values():  # no turn runs: an open one has taken them
             self._leave_waiting(each, goes_on(error.copy()))
         for each in self.waiting.values():
@@ -304,9 +304,7 @@ class Inbox:
         for each, mail in self._withdrawn.values():
             mail.refuse(error.copy())
             _refuse(each, error)
-        if self.starter is not None:
-            self.starter.refuse(turn_error.copy())
-            self.starter = None
+        self._refuse_starter(turn_error.copy())
         for each in self._taken.values():
             _refuse(each, turn_error)
         for each in self.waiting.values():
@@ -326,14 +324,12 @@ class Inbox:
 
     def ended_elsewhere(self) -> None:
         """Answer for a suspended turn that another process has ended."""
-        if self.starter is not None:
-            self.starter.refuse(outcome_unknown(self.session_id))
-            self.starter = None
+        self._refuse_starter(outcome_unknown(self.session_id))
 
     def _refuse_starter(self, error: WarrenError) -> None:
-        if self.starter is not None:
-            self.starter.refuse(goes_on(error.copy()))
-            self.starter = None
+        starter, self.starter = self.starter, None
+        if starter is not None:
+            starter.refuse(error)
 
     def _refuse_awaiting(self, error: WarrenError, *, ended: bool = False) -> None:
         """Refuse those who wait for a turn; `ended` if that has ended, or will never begin."""
