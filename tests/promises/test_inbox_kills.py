@@ -115,14 +115,15 @@ class World:
 
 
 async def _quiet(service: SessionService, session_id: str) -> None:
-    """Wait until nothing that begins a turn waits, and no turn runs."""
+    """Wait until nothing that begins a turn waits, no turn runs, and none waits to go on."""
     while await _busy(service, session_id):  # noqa: ASYNC110 - what an earlier process left is seen in the store alone
         await trio.sleep(0.01)
 
 
 async def _busy(service: SessionService, session_id: str) -> bool:
     waits = any(each.starts for each in await service.inputs(session_id))
-    return waits or (await service.read(session_id)).state.is_active
+    state = (await service.read(session_id)).state
+    return waits or state.is_active or state.turn is not None
 
 
 async def _messages(service: SessionService, session_id: str) -> list[Message]:

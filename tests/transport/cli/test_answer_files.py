@@ -33,14 +33,14 @@ def test_a_picture_is_told_and_saved(cli: Cli) -> None:
 
 
 def test_a_picture_of_a_killed_turn_goes_with_the_next_start(cli: Cli) -> None:
-    """That of a turn that was stored stays."""
+    """That of a turn that was stored stays; this one keeps nothing before its end."""
     model = cli.script(
         {"text": "kept", "files": [{"data": b64encode(b"kept").decode()}]},
         {"text": "lost", "files": [NOTE], "tool_calls": [{"name": "datetime_now"}]},
         SLOW,
     )
     assert cli.run("run", "draw", "--model", model, "--builtins").code == 0
-    victim = cli.start("resume", "last", "draw again", "--builtins")
+    victim = cli.start("resume", "last", "draw again", "--builtins", "--durability", "turn")
     wait_until(lambda: stored(cli) == ["kept", "lost"])
     victim.process.kill()
     victim.end()
