@@ -94,14 +94,16 @@ class Inbox:
             loaded_to: the number of the newest input that came before.
             taken: the numbers of the inputs that an open turn has taken.
         """
-        known = self.waiting
-        before = self._taken
-        self._taken = {number: before.get(number) or WaitingInput(Numbered(number, GONE)) for number in taken}
+        known = {**self._taken, **self.waiting}  # another process may have begun a turn with an input that waited here
+        self.beginning += (begun for number in taken if number in self.waiting for begun in known[number].begun)
+        self._taken = {number: known.pop(number, WaitingInput(Numbered(number, GONE))) for number in taken}
         self._kept = frozenset(taken)
-        self.waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
+        self.waiting = {}
+        for each in stored:
+            there = self.waiting[each.number] = known.pop(each.number, WaitingInput(each))
+            there.numbered = each  # instead of `GONE`, if the store has gone back to before a turn took it
         self._loaded_to = loaded_to
-        over = [each for number, each in before.items() if number not in self._taken]
-        for gone in (*known.values(), *over):
+        for gone in known.values():
             for mail in gone.askers:
                 mail.answer(None)
 

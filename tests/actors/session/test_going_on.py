@@ -21,6 +21,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
 from warren.actors.calls.service import Service
+from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived, Retire
 from warren.actors.session.inbox import Inbox
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
@@ -420,6 +421,33 @@ async def test_who_waits_for_an_input_of_an_open_turn_is_told_when_another_proce
             inbox.leave_to(LeasedError("another process has it"))
             with pytest.raises(LeasedError):
                 await mail.wait()
+
+
+async def test_who_waits_for_an_input_hears_the_end_of_the_turn_that_another_process_began_with_it() -> None:
+    """An input that waited here, and that the open turn of the store has taken, ends with that turn."""
+    numbered = Numbered(1, Input("i", "queue", "go", datetime.now(UTC), key="k"))
+    inbox = Inbox("s")
+    asked = Arrived(numbered, waits=True, begun=Beginning(lambda _events: None))
+    mail: Mail[Any] = Mail(asked)
+    inbox.arrive(mail, asked)
+    inbox.load((), 1, (1,))  # as this process takes the session back
+    assert (inbox.taken, inbox.first(), inbox.beginning) == ((1,), None, [asked.begun])
+    inbox.end_turn(ended := TurnResult("s", "gone"))
+    assert await mail.wait() == ended
+
+
+async def test_who_waits_for_an_input_waits_on_when_the_store_has_gone_back_to_before_its_turn() -> None:
+    """The input that a turn had taken begins another one, with its text."""
+    numbered = Numbered(1, Input("i", "queue", "go", datetime.now(UTC), key="k"))
+    inbox = Inbox("s")
+    inbox.load((), 1, (1,))
+    asked = Arrived(numbered, waits=True)
+    mail: Mail[Any] = Mail(asked)
+    inbox.arrive(mail, asked)
+    inbox.load((numbered,), 1)
+    first = inbox.first()
+    assert first is not None
+    assert (first.input.text, first.askers) == ("go", [mail])
 
 
 async def test_the_time_of_a_turn_ends_during_a_step_commit(tmp_path: Path) -> None:
