@@ -1,13 +1,12 @@
 """A gateway is killed while a client runs its tool, or the client ends: the call waits for a client with the tool."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import attrs
-import pytest
 import trio
 
 from tests.support.asking import ask
@@ -18,16 +17,6 @@ from warren.client import connect
 from warren.models.tools import Tool, tool
 
 Place = Path | str
-
-
-@pytest.fixture(params=["files", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Return the place of a store: a folder, and then the address of a database."""
-    if request.param == "files":
-        yield tmp_path
-    else:
-        with database() as url:
-            yield url
 
 
 @asynccontextmanager
@@ -90,6 +79,18 @@ async def results(service: SessionService, session_id: str) -> list[str]:
     return [each.content for entry in found for each in getattr(entry.message, "results", ())]
 
 
+async def left_by(digger: Digger, port: int) -> str:
+    """Begin a turn as a client that ends while it runs its tool; return the session."""
+    async with connect(f"ws://127.0.0.1:{port}/ws") as service:
+        session_id = (await service.create_session(None)).session_id
+        async with trio.open_nursery() as nursery:
+            ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[digger.tool]))
+            with trio.fail_after(20):
+                await digger.asked.wait()
+            nursery.cancel_scope.cancel()
+    return session_id
+
+
 async def test_a_gateway_is_killed_while_its_client_runs_a_tool(place: Place) -> None:
     """The keyed request goes on by itself at the next process on the port; the client runs the call once."""
     digger = Digger()
@@ -112,13 +113,7 @@ async def test_another_client_waits_with_the_tool(place: Place) -> None:
     """The client is gone, and then the gateway: a new client waits for the turn, at a new node, and runs the tool."""
     gone, back = Digger(hangs=True), Digger()
     async with serving(place) as (first, port):
-        async with connect(f"ws://127.0.0.1:{port}/ws") as service:
-            session_id = (await service.create_session(None)).session_id
-            async with trio.open_nursery() as nursery:
-                ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[gone.tool]))
-                with trio.fail_after(20):
-                    await gone.asked.wait()
-                nursery.cancel_scope.cancel()
+        session_id = await left_by(gone, port)
         async with connect(f"ws://127.0.0.1:{port}/ws") as service:
             await waits_for_client(service, session_id)
         await kill(first)
@@ -135,13 +130,7 @@ async def test_a_client_comes_back_at_another_node() -> None:
     gone, back = Digger(hangs=True), Digger()
     with database() as url:
         async with serving(url) as (_, here), serving(url) as (_, there):
-            async with connect(f"ws://127.0.0.1:{here}/ws") as service:
-                session_id = (await service.create_session(None)).session_id
-                async with trio.open_nursery() as nursery:
-                    ask(nursery, partial(service.start_turn, session_id, "go", extra_tools=[gone.tool]))
-                    with trio.fail_after(20):
-                        await gone.asked.wait()
-                    nursery.cancel_scope.cancel()
+            session_id = await left_by(gone, here)
             async with connect(f"ws://127.0.0.1:{there}/ws") as service:
                 await waits_for_client(service, session_id)
                 with trio.fail_after(30):

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,16 +26,6 @@ ROOT: Final = Path(__file__).parents[2]
 STRIDE: Final = 1_000_000
 Place = Path | str
 """A store's folder, or the address of its database."""
-
-
-@pytest.fixture(params=["files", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Return the place of a store: a folder, and then the address of a database."""
-    if request.param == "files":
-        yield tmp_path
-    else:
-        with database() as url:
-            yield url
 
 
 @attrs.define

@@ -1,7 +1,7 @@
 """Real processes on one store: who dies, who hangs, and who goes on."""
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -10,7 +10,6 @@ import trio
 
 from tests.promises.processes import here, other, soon
 from tests.support.checks import numbers
-from tests.support.postgres import database
 from warren.base.errors import AgentError, LeasedError
 from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope, RunCompleted, RunStarted
@@ -45,16 +44,6 @@ LONG: Final = 20.0
 """A lease that does not end during a test."""
 OF_THE_KILLED: Final = 8.0
 """The lease of a process that is killed: its sessions in a database are free after a part of it."""
-
-
-@pytest.fixture(params=["files", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Return the place of a store: a folder, and then the address of a database."""
-    if request.param == "files":
-        yield tmp_path
-    else:
-        with database() as url:
-            yield url
 
 
 async def after_a_kill(place: Place, call: Callable[[], Awaitable[T]]) -> T:

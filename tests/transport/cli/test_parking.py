@@ -129,16 +129,22 @@ async def waited_at(url: str, cli: Cli, model: Model, session_id: str) -> None:
         await waited(cli, session_id, "--server", server)
 
 
+async def left_by_a_server(cli: Cli, workers: Sequence[str]) -> str:
+    """Begin a turn at a server that stops meanwhile; return the session."""
+    running, url = served(cli, *workers)
+    async with connected(url) as client:
+        session_id, number = await begun(client)
+        running.signal(signal.SIGTERM)
+        await told_to_ask_again(client, number)
+    await ended(running)
+    return session_id
+
+
 @WORKERS
 async def test_a_shell_goes_on_with_the_turn_of_a_server_that_has_stopped(cli: Cli, workers: Sequence[str]) -> None:
     """`warren wait` does so by itself, and a later server has the answer of its key."""
     async with model_of(cli) as model:
-        running, url = served(cli, *workers)
-        async with connected(url) as client:
-            session_id, number = await begun(client)
-            running.signal(signal.SIGTERM)
-            await told_to_ask_again(client, number)
-        await ended(running)
+        session_id = await left_by_a_server(cli, workers)
         assert "turn parked" in cli.run("sessions", "show", session_id).out
         model.gate.set()
         await waited(cli, session_id, "--config", "settings.toml")
@@ -153,12 +159,7 @@ async def test_a_shell_goes_on_with_the_turn_of_a_server_that_has_stopped(cli: C
 async def test_the_next_server_goes_on_with_the_turn(cli: Cli, workers: Sequence[str]) -> None:
     """Nobody has to ask: the model hears of it before a client comes, who waits for the turn without its key."""
     async with model_of(cli) as model:
-        running, url = served(cli, *workers)
-        async with connected(url) as client:
-            session_id, number = await begun(client)
-            running.signal(signal.SIGTERM)
-            await told_to_ask_again(client, number)
-        await ended(running)
+        session_id = await left_by_a_server(cli, workers)
         running, url = served(cli, *workers)
         await until(lambda: model.asked == 2)
         async with connected(url) as client:
