@@ -376,7 +376,7 @@ class SessionActor:
             return True
         elif self._ends is None and not conversation.has_work:
             if conversation.inbox.awaiting and not conversation.sleeps:
-                conversation.inbox.none_waits()
+                conversation.inbox.none_waits(conversation.doubt)
             return False
         elif not conversation.current:
             # The lease has lapsed while an input waited. No request may ever come that would ask for it again.
@@ -420,8 +420,15 @@ class SessionActor:
             self._ends = cancelled()
             machine.interrupters.append(mail)
             self._perform(machine.step(Signal.NEXT))
+        elif machine.state is IDLE and (doubt := self.conversation.doubt) is not None:
+            raise doubt
         else:
             self._perform(machine.step(Signal.INTERRUPT, mail), mail)
+
+    def _runs_none(self) -> WarrenError:
+        """Return the error of a request for the open turn, if there is none, or another process may have one."""
+        problem = "the session runs no turn"
+        return self.conversation.doubt or SessionNotRunningError(problem, session_id=self.session_id)
 
     def _take_answer(self, mail: Mail[None], message: GiveAnswer) -> None:
         """Give a tool call its answer: it is stored first, if the turn is."""
@@ -432,9 +439,8 @@ class SessionActor:
                 self.shared.auditor.add(message.audit)
             mail.answer(None)
             return
-        guard = None if turn is None else turn.plan.guard
-        if guard is not None and not guard.open:
-            raise guard.fence.unproved(self.session_id)
+        if turn is not None and (doubt := self._doubt) is not None:
+            raise doubt
         if turn is None or turn.steps is not None or self.background.awaited(message) is not None:
             self._answers.append(mail)
             self._send(partial(self._store_answer, mail, message))
@@ -465,7 +471,7 @@ class SessionActor:
             wait = await self._wait_of(message)
             of_turn = wait is None or (wait.unanswered and wait.reason != "background")
             if self._turn is None and conversation.open_turn is None and of_turn:
-                problem = SessionNotRunningError("the session runs no turn", session_id=self.session_id)
+                problem = self._runs_none()
             elif wait is None:
                 problem = not_waiting(message)
             elif wait.state == "waiting" and self._has_given_up(wait):
@@ -475,6 +481,8 @@ class SessionActor:
                 await conversation.store_answer(stored, message.audit)
             else:
                 problem = contradiction(wait, message)
+            if problem is not None:  # the turn of another process may have a call that waits
+                problem = self._doubt or problem
         except WarrenError as exc:
             stored, problem = None, exc
 
@@ -489,6 +497,14 @@ class SessionActor:
             mail.answer(None) if problem is None else mail.refuse(problem)
 
         return apply
+
+    @property
+    def _doubt(self) -> WarrenError | None:
+        """See Conversation; while a turn runs, its guard knows more."""
+        guard = None if self._turn is None else self._turn.plan.guard
+        if guard is None:
+            return self.conversation.doubt
+        return None if guard.open else guard.fence.unproved(self.session_id)
 
     async def _wait_of(self, message: GiveAnswer) -> Wait | None:
         """Return the wait that an answer is meant for, or begins; None if there is none. Raises StoreError."""
@@ -698,7 +714,7 @@ class SessionActor:
                 case GiveAnswer() as message:
                     self._take_answer(mail, message)
                 case InterruptLeft() if conversation.open_turn is None:
-                    mail.refuse(SessionNotRunningError("the session runs no turn", session_id=self.session_id))
+                    mail.refuse(self._runs_none())
                 case InterruptLeft(audit=audit):
                     mail.message = Interrupt(audit)
                     self._mail.insert(0, mail)
@@ -754,7 +770,7 @@ class SessionActor:
         if kept is None and self._ends is not None:  # another process has ended it
             self._ends = None
             for each in self._machine.take_interrupters():
-                each.refuse(SessionNotRunningError("the session runs no turn", session_id=self.session_id))
+                each.refuse(self._runs_none())
         if starter is not None and kept is not None:
             self.conversation.inbox.paused = False
             self._refuse_turn(self._busy())

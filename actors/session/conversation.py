@@ -132,6 +132,14 @@ class Conversation:
         return self.record is not None and self.lease is not None and self._lapses == self.storage.lapses
 
     @property
+    def doubt(self) -> WarrenError | None:
+        """The error of a request that is refused for what is in memory alone; None if that holds for certain."""
+        fence = self.storage.fence
+        if fence is None or (self.current and fence.proved):
+            return None
+        return fence.unproved(self.log.session_id)
+
+    @property
     def archived(self) -> bool:
         """Whether the session is known to be retired."""
         return self.record is not None and self.record.archived

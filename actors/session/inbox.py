@@ -191,10 +191,17 @@ class Inbox:
         self.awaiting = [each for each in self.awaiting if each.awaited]
         self.awaiting.append(mail)
 
-    def none_waits(self) -> None:
-        """Refuse those who wait for a turn: none runs, and no input waits that would begin one."""
+    def none_waits(self, doubt: WarrenError | None) -> None:
+        """Refuse those who wait for a turn: none runs, and no input waits that would begin one.
+
+        Args:
+            doubt: the error for them if another process may have such a turn; None if that is out of the question.
+        """
         problem = "the session runs no turn, and none waits"
-        self._refuse_awaiting(SessionNotRunningError(problem, session_id=self.session_id), ended=True)
+        error = doubt or SessionNotRunningError(problem, session_id=self.session_id)
+        awaiting, self.awaiting = self.awaiting, []
+        for mail in awaiting:
+            mail.refuse(error.copy())
 
     # -- going into turns
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,7 @@ from warren.conversation.events import (
 from warren.conversation.messages import ToolUseBlock
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
-from warren.models.tools import Tool, tool
+from warren.models.tools import Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
@@ -247,6 +248,42 @@ async def test_a_session_that_was_taken_over_shows_no_more(tmp_path: Path) -> No
         assert steps.ran == []
         numbers = [each.seq for each in await replay(other, session_id)]
         assert min(numbers) > 1_000_000
+
+
+async def test_a_session_that_was_taken_over_refuses_nothing_for_good(tmp_path: Path) -> None:
+    """The process that stood still cannot know of the other one's turn: a request that concerns it is sent again."""
+    tokens = list[str]()
+
+    @tool
+    async def lend() -> ToolOutput:
+        """Hand a token out, and never come to an end."""
+        tokens.append(current_call().token(expires=3600))
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with (
+        open_runtime(says(["one"]), store=tmp_path, tools=[lend]) as zombie,
+        open_runtime(says(reply("", ToolUseBlock("c1", "lend", {}))), store=tmp_path, tools=[lend]) as other,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(zombie)
+        await zombie.start_turn(session_id, "go")
+        freeze(zombie)
+        await late(zombie)
+        turn = ask(nursery, other.start_turn, session_id, "and here")
+        while not tokens:
+            await trio.testing.wait_all_tasks_blocked()
+        requests = (
+            partial(zombie.complete_tool, tokens[0], "done"),
+            partial(zombie.interrupt, session_id),
+            partial(zombie.wait_turn, session_id),
+        )
+        for request in requests:
+            with pytest.raises(StoreError, match="cannot tell") as refused:
+                await request()
+            assert refused.value.retryable
+        await other.interrupt(session_id)
+        assert (await turn.failure(AgentError)).cause == "cancelled"
 
 
 async def late(service: Service) -> None:
