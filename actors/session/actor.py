@@ -374,18 +374,23 @@ class SessionActor:
             self._perform(machine.step(Signal.ARCHIVED))
         elif conversation.waits and conversation.current and self.background.take_up():
             return True
-        elif self._ends is None and not conversation.has_work:
+        elif not self._has_work:
             if conversation.inbox.awaiting and not conversation.sleeps:
                 conversation.inbox.none_waits(conversation.doubt)
             return False
         elif not conversation.current:
             # The lease has lapsed while an input waited. No request may ever come that would ask for it again.
             self._perform(machine.step(Signal.NEED))
-        elif self.host.may_start(self.session_id, conversation.known.tenant):
-            self._perform(machine.step(Signal.NEXT))
+        elif self._ends is not None or self.host.may_start(self.session_id, conversation.known.tenant):
+            self._perform(machine.step(Signal.NEXT))  # the end of an open turn runs nothing, and needs no room
         else:
             return False
         return True
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether an open turn is to end, or a turn to begin by itself."""
+        return self._ends is not None or self.conversation.has_work
 
     def _handle(self, mail: Mail[Any]) -> None:
         machine, message = self._machine, mail.message
@@ -1212,7 +1217,7 @@ class SessionActor:
         """Leave memory, unless something was asked of the session meanwhile or events are still not stored."""
         machine = self._machine
         conversation = self.conversation
-        asked = self._mail or self.mailbox.waiting or conversation.has_work or conversation.inbox.has_callers
+        asked = self._mail or self.mailbox.waiting or self._has_work or conversation.inbox.has_callers
         tools = any(not each.of_client for each in self._turn_tools.values())  # they would be gone
         held = tools or self.background.waits
         leaves = machine.state is State.LEAVING and not (asked or held or self._errands or self.log.pending)

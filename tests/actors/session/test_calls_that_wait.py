@@ -384,6 +384,23 @@ async def test_an_interrupt_that_comes_as_it_suspends(tmp_path: Path) -> None:
         assert names(await replay(service, session_id))[-1] == "run_failed"
 
 
+async def test_an_interrupt_as_it_suspends_that_finds_no_room(tmp_path: Path) -> None:
+    """It needs none: nobody else waits for the turn, and another one has taken the room."""
+    desk, faults, recorder = Desk(), Faults(delay_after=1.0), Recorder()
+    config = attrs.evolve(WEEK, limits=attrs.evolve(WEEK.limits, max_sessions=1))
+    async with desk.open(tmp_path, config, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id, other = await new_session(service), await new_session(service)
+        async with trio.open_nursery() as callers:
+            ask(callers, service.start_turn, session_id, "go", on_event=recorder)
+            ask(nursery, service.start_turn, other, "go", mode="queue", idempotency_key="key")
+            await asked(recorder)
+            callers.cancel_scope.cancel()
+        await service.interrupt(session_id)
+        assert names(await replay(service, session_id))[-1] == "run_failed"
+        assert await waiting(service, session_id) == []
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_stop_as_it_suspends(tmp_path: Path) -> None:
     """The turn is stored, and waits in the next process."""
     desk, faults = Desk(), Faults(delay_after=1.0)
