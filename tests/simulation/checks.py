@@ -11,6 +11,7 @@ from tests.simulation.servers import name_of
 from tests.simulation.users import Prompt, Told
 from warren.conversation.messages import AssistantMessage, ContextMessage, Message, ToolResultsMessage, UserMessage
 from warren.conversation.views import HistoryPage
+from warren.settings.config import Limits
 
 PASSING: Final = frozenset(
     {"closed", "connection_lost", "crash", "disk_full", "leased", "lease_lost", "unreachable", "shutting_down"}
@@ -61,11 +62,14 @@ def one_end(left: Left) -> Iterator[str]:
 
 
 def true_end(left: Left) -> Iterator[str]:
-    """No stop, no death and no fault of the store is the end of a key."""
+    """No stop, no death and no fault of the store is the end of a key, unless there were too many deaths."""
+    many = left.record.losses > Limits().resumptions  # operations kill processes as well as faults
     for told in left.told:
-        for prompt in told.prompts.values():
+        for prompt in told.prompts.values() if told.durable else ():
             error = prompt.error
-            if prompt.keyed and told.durable and error is not None and error.cause in {*PASSING, "outcome_unknown"}:
+            if error is None or not prompt.keyed or (many and "(limits.resumptions)" in error.message):
+                continue
+            if error.cause in {*PASSING, "outcome_unknown"}:
                 yield f"the end of {prompt.name} is {prompt.error!r}"
 
 

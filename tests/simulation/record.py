@@ -54,6 +54,7 @@ class Record:
         ends: the numbers of messages that each session had between turns.
         tokens: the completion token that each call has got last, by session and id.
         handed: the sessions and ids of the calls that are stored as those that wait for a result from outside.
+        losses: how often a process was killed, or may have lost its leases: no turn has had more deaths.
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
     """
 
@@ -67,6 +68,7 @@ class Record:
     tenants: dict[str, str] = attrs.field(factory=dict)
     answers: Counter[tuple[str | None, int]] = attrs.field(factory=Counter)
     ends: dict[str, set[int]] = attrs.field(factory=dict)
+    losses: int = 0
     unsure: set[str] = attrs.field(factory=set)
     tokens: dict[tuple[str, str], str] = attrs.field(factory=dict)
     handed: set[tuple[str, str]] = attrs.field(factory=set)
