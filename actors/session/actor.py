@@ -436,36 +436,41 @@ class SessionActor:
         return self.conversation.doubt or SessionNotRunningError(problem, session_id=self.session_id)
 
     def _take_answer(self, mail: Mail[None], message: GiveAnswer) -> None:
-        """Give a tool call its answer: it is stored first, if the turn is."""
+        """Give a tool call its answer: it is stored first, unless its wait is in memory alone."""
         turn = self._turn
-        if (asked := self.background.find(message)) is not None:
-            self.background.answer(answered(asked, message, self.shared.storage.now()))
-            if message.audit is not None:
-                self.shared.auditor.add(message.audit)
-            mail.answer(None)
-            return
         if turn is not None and (doubt := self._doubt) is not None:
             raise doubt
-        if turn is None or turn.steps is not None or self.background.awaited(message) is not None:
+        wait = self._wait_in_memory(message)
+        if wait is None:
             self._answers.append(mail)
             self._send(partial(self._store_answer, mail, message))
             return
-        wait = turn.find_wait(partial(answers, message=message))
-        if wait is None and message.begins is not None and turn.awaits_result(message.begins):
-            wait = message.begins
-        if wait is None:
-            raise not_waiting(message)
         if wait.state == "answered":
             if (problem := contradiction(wait, message)) is not None:
                 raise problem
             mail.answer(None)
             return
         wait = answered(wait, message, self.shared.storage.now())
-        turn.answered(wait)
+        if not self.background.answered(wait) and turn is not None:
+            turn.answered(wait)
         if message.audit is not None:
             self.shared.auditor.add(message.audit)
         self._remember(wait, message)
         mail.answer(None)
+
+    def _wait_in_memory(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait that an answer is meant for, or begins, if no store has it; None if one may have it."""
+        turn, asked = self._turn, self.background.find(message)
+        # One that was decided on before is not in the way of a later call of the same id.
+        if asked is not None and (
+            asked.state == "waiting" or not any(answers(each, message) for each in self._unanswered)
+        ):
+            return asked
+        if turn is None or turn.steps is not None:
+            return None
+        wait = turn.find_wait(partial(answers, message=message))
+        begins = message.begins if message.begins is not None and turn.awaits_result(message.begins) else None
+        return wait or begins
 
     async def _store_answer(self, mail: Mail[None], message: GiveAnswer) -> Result:
         """Store the answer to a wait, unless that has one."""

@@ -151,12 +151,15 @@ class BackgroundCalls:
         return self.approvals.waiting
 
     def find(self, message: GiveAnswer) -> Wait | None:
-        """Return the call that somebody decides on and that a message is meant for; None if there is none."""
+        """Return the call that somebody decides on, or has, and that a message is meant for; None if there is none."""
         return self.approvals.find(partial(answers, message=message))
 
-    def answer(self, wait: Wait) -> None:
-        """Go on with a call that was decided on."""
-        self.approvals.answer(wait)
+    def answered(self, wait: Wait) -> bool:
+        """Go on with a call that was decided on; return whether it is one of these."""
+        found = any(each.key == wait.key for each in self.approvals.waiting)
+        if found:
+            self.approvals.answer(wait)
+        return found
 
     def awaited(self, message: GiveAnswer) -> Wait | None:
         """Return the wait of a call that runs, and that a result from outside is meant for; None if there is none."""

@@ -18,7 +18,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import AgentError, SessionNotFoundError
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.conversation.attachments import File
 from warren.conversation.categories import Gates
 from warren.conversation.events import InputTaken, ToolExecutionCompleted
@@ -325,6 +325,27 @@ async def test_a_call_of_a_process_that_ended_is_reported(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_the_decision_on_a_call_that_may_have_run_counts_once(
+    tmp_path: Path, decision: Literal["allow", "deny"]
+) -> None:
+    """Another one is refused, and none is the answer to a later call of the same id."""
+    bench = Bench(options={"restart": "ask"})
+    session_id = await stopped_during(bench, tmp_path)
+    config = Config(gates=Gates(callback="ask"))
+    async with bench.open(tmp_path, config=config) as service, trio.open_nursery() as nursery:
+        await trio.sleep(60)
+        await service.approve_tool(session_id, "call-0", decision)
+        await service.approve_tool(session_id, "call-0", decision)
+        with pytest.raises(InvalidParamsError, match="tool call 'call-0' was "):
+            await service.approve_tool(session_id, "call-0", "deny" if decision == "allow" else "allow")
+        turn = ask(nursery, service.start_turn, session_id, "call build", mode="queue")
+        await trio.sleep(1)
+        await service.approve_tool(session_id, "call-0", "allow")
+        with trio.fail_after(10):
+            assert (await turn.value()).text == "done"
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
 async def test_a_call_of_a_process_that_ended_is_asked_about(
     tmp_path: Path, decision: Literal["allow", "deny"]
 ) -> None:
@@ -406,6 +427,41 @@ async def test_a_result_from_outside_enters(tmp_path: Path, store_at: Callable[[
             await trio.sleep(60)
         messages = await settled(service, session_id)
     assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent 0", "go", "sent 1"]
+
+
+@either_store
+async def test_a_result_is_sent_again_while_the_turn_runs_that_it_has_begun(
+    tmp_path: Path, store_at: Callable[[Path], Path | None]
+) -> None:
+    """Its sender gets the same answer, also if that turn keeps no steps."""
+    tokens, release = list[str](), trio.Event()
+
+    @tool(background=True)
+    async def order() -> ToolOutput:
+        """Order it."""
+        tokens.append(current_call().token(expires=3600))
+        return ToolOutput.later(tokens[-1])
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        if isinstance(last, UserMessage) and last.content == "go":
+            return reply("", ToolUseBlock("call-0", "order", {}))
+        if not isinstance(last, ToolResultsMessage):
+            await release.wait()
+        return reply("done")
+
+    config = Config(durability="turn")
+    async with open_runtime(FunctionModel(answer), tools=[order], store=store_at(tmp_path), config=config) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go")
+        await service.complete_tool(tokens[0], "sent")
+        await trio.sleep(1)
+        await service.complete_tool(tokens[0], "sent")
+        with pytest.raises(InvalidParamsError, match="another result"):
+            await service.complete_tool(tokens[0], "sent elsewhere")
+        release.set()
+        await settled(service, session_id)
 
 
 async def test_a_result_from_outside_enters_after_a_restart(tmp_path: Path) -> None:
