@@ -192,7 +192,6 @@ class ToolRun:
         if steps is not None and (self._starts or self._changed_waits):
             asked = tuple(self._changed_waits.values())
             await self._keep_states(steps)
-            self._start_detached()
             for wait in asked:
                 if wait.reason == "approval":
                     self.asker().ask(wait)
@@ -244,6 +243,7 @@ class ToolRun:
         for wait in waits:
             if self._changed_waits.get(wait.key) is wait:
                 del self._changed_waits[wait.key]
+        self._start_detached()  # no checkpoint lies between the commit and this: whoever finds it has to know it began
 
     @property
     def _keeping(self) -> trio.Lock:
@@ -519,7 +519,7 @@ class ToolRun:
         return None
 
     def _start_detached(self) -> None:
-        """Begin the calls for the background that are stored: no checkpoint lies between their commit and this."""
+        """Begin the calls for the background that are stored, or that are in a turn without steps."""
         for key in [key for key in self._detached if key not in self._changed_waits]:
             self._detached.pop(key)()
 

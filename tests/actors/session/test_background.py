@@ -280,6 +280,24 @@ async def test_a_call_that_asks_is_decided_on_before_it_begins() -> None:
             nursery.cancel_scope.cancel()
 
 
+async def test_an_interrupt_while_a_call_is_stored_that_was_decided_on(tmp_path: Path) -> None:
+    """The call begins: nobody is told that it may have run in a process that ended."""
+    bench, faults, config = Bench(), Faults(), Config(gates=Gates(callback="ask"))
+    async with bench.open(tmp_path, config=config, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "call build")
+        await trio.sleep(1)
+        faults.delay = 1.0
+        await service.approve_tool(session_id, "call-0", "allow")
+        await trio.sleep(1.5)  # the step with which the call begins is on its way to the store
+        await service.interrupt(session_id)
+        await turn.failure(AgentError)
+        bench.release.set()
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert prompts(messages)[1].endswith("built")
+
+
 async def stopped_during(bench: Bench, store: Path) -> str:
     """Have a call run in the background, and stop the runtime; return the session."""
     async with bench.open(store) as service:
