@@ -69,7 +69,7 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "commits have no fence",
         "storage/sqlite/operations.py",
-        """{_FENCE.format("column")} AND message_count = column19 AND last_seq = column20""",
+        """{_FENCE.format("column")} AND message_count = column20 AND last_seq = column21""",
         """state <> {DELETED}""",
         "A process that has lost a session writes nothing to it.",
         "under the epoch",
@@ -90,8 +90,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "open turns are not looked for",
         "storage/sqlite/inbox.py",
-        """        UNION SELECT key FROM sessions WHERE turn IS NOT NULL)""",
-        """        )""",
+        """WHERE turn IS NOT NULL AND wakes IS NULL""",
+        """WHERE 0""",
         "A turn whose process has died goes on without a request.",
         "do not come to rest",
         soon=True,
@@ -99,9 +99,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "waiting inputs are not looked for",
         "storage/sqlite/inbox.py",
-        """        SELECT session FROM inbox WHERE outcome IS NULL AND starts
-        UNION SELECT""",
-        """        SELECT""",
+        """WHERE outcome IS NULL AND starts AND NOT (turn""",
+        """WHERE 0 AND NOT (turn""",
         "An input begins its turn without a request, also after its process has died.",
         "do not come to rest",
     ),
@@ -111,8 +110,8 @@ PLANTED: Final[Sequence[Planted]] = (
         """        if left.result is not None:
             self.results[call.id] = left.result
             return
-        if tool""",
-        """        if tool""",
+        given""",
+        """        given""",
         "A result that is stored is never forgotten.",
         "results_stay",
         soon=True,
@@ -245,8 +244,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "all tools run again",
         "actors/turn/toolbox.py",
-        """if tool is None or tool.restart == "report" or""",
-        """if tool is None or""",
+        """reports = tool is not None and tool.restart == "report" and not returned""",
+        """reports = False""",
         "A call that may have run is reported to the model, unless its tool allows another run.",
         "a second time",
         soon=True,
@@ -262,10 +261,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "calls do not wait for approval",
         "actors/turn/toolbox.py",
-        """if approvals is not None and approvals.asks(tool):
-            if self.steps""",
-        """if approvals is not None and approvals.asks(tool) and tool.restart == "never":
-            if self.steps""",
+        """asks = approvals is not None and approvals.holds_up(call, tool)""",
+        """asks = False""",
         "A call that waits for approval runs if somebody allows it.",
         "nobody has allowed",
         soon=True,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.planted import PLANTED, SEEDS, Planted, plant, sought
+from tests.simulation.planted import PACKAGE, PLANTED, SEEDS, Planted, plant, sought
 
 SOON = [each for each in PLANTED if each.soon]
 TURNS = 2
@@ -39,6 +39,12 @@ def test_a_fault_has_one_place(tmp_path: Path) -> None:
         plant(Planted("two", "a.py", "x = 1", "x = 2", "none", "none"), tmp_path)
     with pytest.raises(AssertionError, match=r"0 times in a\.py"):
         plant(Planted("none", "a.py", "y = 1", "y = 2", "none", "none"), tmp_path)
+
+
+def test_each_fault_has_its_place() -> None:
+    """The source text of each fault is in the package exactly once: else nobody would know until its day."""
+    times = {each.name: (PACKAGE / each.file).read_text().count(each.text) for each in PLANTED}
+    assert set(times.values()) == {1}, times
 
 
 def test_there_are_many_faults_with_names_of_their_own() -> None:
