@@ -519,6 +519,9 @@ class SessionActor:
     async def _wait_of(self, message: GiveAnswer) -> Wait | None:
         """Return the wait that an answer is meant for, or begins; None if there is none. Raises StoreError."""
         wait = self._open_wait(message)
+        if wait is not None:
+            await self.background.look(wait)
+            wait = self._open_wait(message)
         if wait is None:
             earlier = await self.conversation.earlier_wait(message)
             wait = self._open_wait(message) or earlier  # its call may have begun to wait meanwhile
@@ -528,10 +531,12 @@ class SessionActor:
 
     def _has_given_up(self, wait: Wait) -> bool:
         """Return whether the call of a wait has a result without it, and the wait ends with the next step."""
+        if wait.reason == "background":
+            return self.background.has_given_up(wait)
         if self._turn is not None:
             return self._turn.has_given_up(wait)
         kept = self.conversation.calls.get(wait.call_id)
-        return wait.reason != "background" and kept is not None and kept.result is not None
+        return kept is not None and kept.result is not None
 
     def _open_wait(self, message: GiveAnswer) -> Wait | None:
         return self.background.awaited(message) or self.conversation.find_wait(message)

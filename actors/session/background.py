@@ -32,7 +32,7 @@ from warren.conversation import aliases, codec
 from warren.conversation.categories import Gates
 from warren.conversation.completion import CompletionToken
 from warren.conversation.inputs import Input
-from warren.conversation.messages import ToolUseBlock
+from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.waits import Wait
 from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, bounded
 
@@ -53,12 +53,16 @@ class _Running:
         wait: its wait.
         scope: cancels it.
         given: set once somebody has given its result from outside.
+        known: whether it is known that no process before this one has let the result enter.
+        over: whether it is decided which result enters: a later one from outside is refused.
         remote: has its result, with the handle, if the tool has handed its work over.
     """
 
     wait: Wait
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     given: trio.Event = attrs.field(factory=trio.Event)
+    known: bool = True
+    over: bool = False
     remote: tuple[Remote, Mapping[str, Any]] | None = None
 
 
@@ -124,7 +128,7 @@ class BackgroundCalls:
         # Models number the calls of each turn anew: another turn may have one of the same id that still runs.
         taken = call.id in self._running or ("background", call.id) in self.conversation.waits
         wait_id = f"{call.id}.{origin.turn}.{origin.number}" if taken else call.id
-        data: dict[str, Any] = json.loads(codec.encode(origin)) | {"token": self._mark(origin, call.name, call.args)}
+        data: dict[str, Any] = json.loads(codec.encode(origin)) | {"token": self._mark(origin, call, wait_id)}
         if handle is not None:
             data["handle"] = handle
         return Wait(wait_id, "background", "waiting", call.name, call.args, tool.category, since, until, data=data)
@@ -142,7 +146,7 @@ class BackgroundCalls:
             if wait.reason == "background" and wait.wait_id not in self._running
         ]
         for wait in left:
-            self._start(wait, partial(self._go_on, wait))
+            self._start(wait, partial(self._go_on, wait), known=False)
         return bool(left)
 
     @property
@@ -163,8 +167,20 @@ class BackgroundCalls:
 
     def awaited(self, message: GiveAnswer) -> Wait | None:
         """Return the wait of a call that runs, and that a result from outside is meant for; None if there is none."""
-        waits = (running.wait for running in self._running.values())
+        waits = map(self._newest, self._running.values())
         return None if message.begins is None else next((wait for wait in waits if answers(wait, message)), None)
+
+    async def look(self, wait: Wait) -> None:
+        """Find out whether a process before this one has let the result of a call enter. Raises StoreError."""
+        running = self._running.get(wait.wait_id)
+        if running is not None and wait.reason == "background" and not running.known:
+            entered = await self.host.has_entered(self.session_id, self._input(wait, Ran("")))
+            running.known, running.over = True, running.over or entered
+
+    def has_given_up(self, wait: Wait) -> bool:
+        """Return whether the result of a call enters, or has entered, without the one that its wait may get."""
+        running = self._running.get(wait.wait_id)
+        return running is not None and running.over
 
     def given(self, wait: Wait) -> None:
         """Take the result of a call, which somebody has given from outside."""
@@ -183,10 +199,10 @@ class BackgroundCalls:
 
     # -- one call
 
-    def _start(self, wait: Wait, run: Callable[[], Awaitable[None]]) -> None:
+    def _start(self, wait: Wait, run: Callable[[], Awaitable[None]], *, known: bool = True) -> None:
         if not self._running:
             self.host.holds(self.session_id)
-        self._running[wait.wait_id] = running = _Running(wait)
+        self._running[wait.wait_id] = running = _Running(wait, known=known)
         if wait.state == "answered":
             running.given.set()
         if self._tasks is not None:
@@ -209,13 +225,14 @@ class BackgroundCalls:
     async def _run(self, wait: Wait, tool: Tool, bound: Mapping[str, Any]) -> None:
         """Run a call, or wait for the result of one whose work was handed over, and let the result enter."""
         running, runner, counters = self._running[wait.wait_id], self._runner(), self.shared.counters
-        call, data, limit = self._call(wait), dict(wait.data or {}), tool.timeout
+        data, limit = dict(wait.data or {}), tool.timeout
         began, ran = trio.current_time(), Ran("")
         try:
             if runner.guard is not None:
                 await runner.guard.wait()
             if "handle" not in data and not data.get("later"):
-                ran = await runner.run(partial(runner.invoke, tool, bound), call, None, limit)
+                await self._until_tokens()
+                ran = await runner.run(partial(runner.invoke, tool, bound), self._call(wait), None, limit)
                 if isinstance(ran.later, Handed):
                     data["handle"] = ran.later.handle
                     await self._keep(running, wait.until, {"handle": ran.later.handle})
@@ -231,9 +248,33 @@ class BackgroundCalls:
         except WarrenError as exc:  # of the guard: whoever has the session now decides
             logger.warning("session %s: the background call %s did not begin: %s", self.session_id, wait.wait_id, exc)
             return
+        ran = await self._decide(running, ran)
         counters.tool(tool, "timed_out" if ran.timed_out else FAILED if ran.is_error else COMPLETED)
         counters.tool_seconds.add(trio.current_time() - began)
         await self._deliver(wait, ran)
+
+    async def _until_tokens(self) -> None:
+        """Return once tools can make tokens: a process that takes a call up may not have read the secret as yet."""
+        for seconds in AGAIN:
+            try:
+                await self.shared.completions.key()
+            except StoreError:
+                await trio.sleep(seconds)
+            else:
+                return
+
+    async def _decide(self, running: _Running, ran: Ran) -> Ran:
+        """Return the result that enters: the one from outside if its sender was told that it was taken.
+
+        No checkpoint lies between the last answer and this: what comes later is refused.
+        """
+        await self.conversation.answers()
+        running.over, wait = True, self._newest(running)
+        return ran if wait.result is None else _given(wait.result)
+
+    def _newest(self, running: _Running) -> Wait:
+        """Return the wait of a call as it is stored: an answer may be in the store and not be applied as yet."""
+        return self.conversation.waits.get(running.wait.key, running.wait)
 
     def _runner(self) -> ToolRunner:
         return self.planner.runner(self.conversation.known)
@@ -241,12 +282,14 @@ class BackgroundCalls:
     def _call(self, wait: Wait) -> ToolCall:
         origin, tokens = _origin_of(wait), self.shared.completions.maker(self.conversation.known.tenant)
         seen = (origin.turn, origin.number, origin.call_id, wait.name, wait.args, origin.prompt_key)
+        tokens = tokens and attrs.evolve(tokens, wait_id=wait.wait_id)
         return ToolCall(self.session_id, *seen, tokens)
 
-    def _mark(self, origin: Origin, name: str, args: Mapping[str, Any]) -> str:
+    def _mark(self, origin: Origin, call: ToolUseBlock, wait_id: str) -> str:
         """Return what the completion tokens of a call have in common."""
-        call = ToolCall(self.session_id, origin.turn, origin.number, origin.call_id, name, args, origin.prompt_key)
-        return CompletionToken(self.conversation.known.tenant, self.session_id, call.call_id, call.key, 0).mark
+        seen = (origin.turn, origin.number, origin.call_id, call.name, call.args, origin.prompt_key)
+        key = ToolCall(self.session_id, *seen).key
+        return CompletionToken(self.conversation.known.tenant, self.session_id, wait_id, key, 0).mark
 
     def _until(self, data: Mapping[str, Any], token: str) -> datetime | None:
         """Return the time at which a token of a call expires; None if it is none of the call."""
@@ -282,7 +325,7 @@ class BackgroundCalls:
                 f"not known: the tool {wait.name} has handed the work over, and is another one now", is_error=True
             )
         running.remote = remote, handle
-        left = (wait.until - self.shared.storage.now()).total_seconds()
+        left = wait.left(self.shared.storage.now())
         ran = await runner.run(partial(remote.result, handle), self._call(wait), None, left)
         running.remote = None
         if ran.timed_out:
@@ -291,30 +334,30 @@ class BackgroundCalls:
 
     async def _given_result(self, running: _Running) -> Ran:
         """Wait for the result that somebody gives from outside."""
-        with trio.move_on_after((running.wait.until - self.shared.storage.now()).total_seconds()):
+        with trio.move_on_after(running.wait.left(self.shared.storage.now())):
             await running.given.wait()
         result = running.wait.result
-        if result is None:
-            return Ran(NO_RESULT, is_error=True, timed_out=True)
-        return Ran(result.content, result.is_error, result.attachments)
+        return Ran(NO_RESULT, is_error=True, timed_out=True) if result is None else _given(result)
 
     async def _go_on(self, wait: Wait) -> None:
         """Go on with a call that may have run in a process that has ended."""
-        input_ = self._input(wait, Ran(MAY_HAVE_RUN, is_error=True))
+        running = self._running[wait.wait_id]
         for seconds in AGAIN:
             try:
-                known = await self.host.has_entered(self.session_id, input_)
+                await self.look(wait)
                 break
             except StoreError:
                 await trio.sleep(seconds)
-        if known:  # the process ended between the two
+        if running.over:  # the process ended between the two
             await self._settle(wait)
             return
         tools = await self.planner.tools_of(self.conversation.known)
         tool = tools.get(wait.name) or tools.get(aliases.TOOLS.get(wait.name, ""))
+        await self.conversation.answers()
+        wait = running.wait = self._newest(running)
         data = wait.data or {}
         if wait.state == "answered" or data.get("later"):
-            await self._deliver(wait, await self._given_result(self._running[wait.wait_id]))
+            await self._deliver(wait, await self._decide(running, await self._given_result(running)))
             return
         if tool is not None and "handle" in data:
             await self._run(wait, tool, {})
@@ -329,7 +372,7 @@ class BackgroundCalls:
                     await self._run(wait, tool, bound)
                     return
         self.shared.counters.tool(tool, "refused")
-        await self._deliver(wait, Ran(MAY_HAVE_RUN, is_error=True))
+        await self._deliver(wait, await self._decide(running, Ran(MAY_HAVE_RUN, is_error=True)))
 
     async def _allowed(self, wait: Wait, tool: Tool) -> bool:
         """Ask whether a call is run again that may have run."""
@@ -378,8 +421,7 @@ class BackgroundCalls:
             if wait.key not in self.conversation.waits:  # its turn keeps no steps
                 return
             try:
-                running = self._running.get(wait.wait_id)
-                over = (wait if running is None else running.wait).changed(state="settled")
+                over = self.conversation.waits[wait.key].changed(state="settled")
                 await self.conversation.store_answer(over, None)
             except (SessionNotFoundError, LeasedError):
                 return
@@ -390,6 +432,10 @@ class BackgroundCalls:
             else:
                 self.conversation.waits.pop(wait.key, None)
                 return
+
+
+def _given(result: ToolResult) -> Ran:
+    return Ran(result.content, result.is_error, result.attachments)
 
 
 def _origin_of(wait: Wait) -> Origin:

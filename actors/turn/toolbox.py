@@ -19,6 +19,7 @@ from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
 from warren.base.errors import WarrenError
 from warren.base.fields import FieldValueError, encodable
+from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define, value
 from warren.conversation import aliases, codec
 from warren.conversation.attachments import Attachment
@@ -111,6 +112,7 @@ class ToolRun:
         guard: keeps a function that has waited for a thread from running without a proved lease; None if no other
             process can have the session.
         session_id: the session.
+        tenant: its tenant.
         turn: the number of its turn.
         before: the calls in earlier steps of the turn.
         around: the wrappers of each call that runs.
@@ -145,6 +147,7 @@ class ToolRun:
     cut: Mapping[str, str] = attrs.field(default=NO_CUTS, kw_only=True)
     steps: Steps | None = attrs.field(default=None, kw_only=True)
     left: Mapping[str, KeptCall] = attrs.field(default=NOTHING_LEFT, kw_only=True)
+    tenant: str = attrs.field(default=DEFAULT_TENANT, kw_only=True)
     tokens: TokenMaker | None = attrs.field(default=None, kw_only=True)
     asker: Callable[[], Approvals] = attrs.field(default=nobody, kw_only=True)
     waits: Mapping[WaitKey, Wait] = attrs.field(default=NO_WAITS, kw_only=True)
@@ -435,9 +438,9 @@ class ToolRun:
         key, data = self._place(call, number).key, wait.data or {}
         if "handle" in data:
             return data.get("key") == key
-        if wait.reason != "outside" or self.tokens is None:
-            return wait.reason != "outside"
-        return wait.data == {"token": CompletionToken(self.tokens.tenant, self.session_id, call.id, key, 0).mark}
+        if wait.reason != "outside":
+            return True
+        return wait.data == {"token": CompletionToken(self.tenant, self.session_id, call.id, key, 0).mark}
 
     def awaits_result(self, wait: Wait) -> bool:
         """Return whether the call of a wait has no result, and may get the one that the wait will have."""
@@ -459,7 +462,7 @@ class ToolRun:
         if there is not None and (there.state, there.data) == ("answered", wait.data):  # before the tool said "later"
             await self._give(call, there)
         elif steps is None:
-            await self._give(call, await self.asker().answer_to(wait, (wait.until - self._now()).total_seconds()))
+            await self._give(call, await self.asker().answer_to(wait, wait.left(self._now())))
         else:
             if there is None or there.data != wait.data:
                 self._note(call, "waiting")
@@ -615,7 +618,7 @@ class ToolRun:
         self._remotes[call.id] = remote, handle
         runner = ToolRunner(self.threads, self.guard, self.keep)
         asks = partial(self._question, call, tool, itertools.count(1))
-        left = (wait.until - self._now()).total_seconds()
+        left = wait.left(self._now())
         ran = await runner.run(partial(remote.result, handle), self._place(call, number), asks, left)
         del self._remotes[call.id]
         if ran.timed_out:

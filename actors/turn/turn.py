@@ -446,8 +446,6 @@ class Turn:
 
     def has_given_up(self, wait: Wait) -> bool:
         """Return whether the call of a wait of the turn has a result without it, which is stored with the next step."""
-        if wait.reason == "background":
-            return False
         run, left = self._tool_run, self.left.get(wait.call_id)
         return left is None or left.result is not None if run is None else wait.call_id in run.results
 
@@ -854,6 +852,7 @@ class Turn:
             steps=self.steps,
             left=left,
             asker=self._asker,
+            tenant=self.record.tenant,
             tokens=settings.completions.maker(self.record.tenant),
             waits=self.waits,
             background=self.background,

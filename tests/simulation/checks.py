@@ -1,14 +1,16 @@
 """The promises of the service, each as a function that yields what breaks it in what is left of a run."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 import attrs
 
-from tests.simulation.record import Record, results_in
+from tests.simulation.record import RESULT, Record, results_in
 from tests.simulation.servers import name_of
 from tests.simulation.users import Prompt, Told
+from warren.actors.turn.toolbox import RUNS_ON
 from warren.conversation.messages import AssistantMessage, ContextMessage, Message, ToolResultsMessage, UserMessage
 from warren.conversation.views import HistoryPage
 from warren.settings.config import Limits
@@ -205,15 +207,39 @@ def results_stay(left: Left) -> Iterator[str]:
                     yield f"{each.tool_use_id} had the result {stored!r}, and has {each.content!r} now"
 
 
+def background_ends_once(left: Left) -> Iterator[str]:
+    """The result of a call in the background enters its session once, whatever befalls the processes."""
+    for told in left.sessions:
+        messages = left.messages(told.session_id)
+        entered = [found[1] for found in _entered(messages)]
+        for call_id in {each for each in entered if entered.count(each) > 1}:
+            yield f"the result of {call_id} has entered {entered.count(call_id)} times"
+        taken_back = {found[1] for text in told.taken_back if (found := RESULT.match(text))}
+        for call_id, result in _results(messages).items() if told.durable and not told.leaving else ():
+            if result == RUNS_ON.format(call_id) and call_id not in (*entered, *taken_back):
+                yield f"the result of {call_id} has never entered"
+
+
+def _entered(messages: Sequence[Message]) -> Iterator[re.Match[str]]:
+    """Yield the id and the result of each call in the background whose result has entered."""
+    for message in messages:
+        found = RESULT.match(message.content) if isinstance(message, UserMessage | ContextMessage) else None
+        if found is not None:
+            yield found
+
+
+def _results(messages: Sequence[Message]) -> Mapping[str, str]:
+    """Return the results that calls have in their turns, by id."""
+    found = (each for message in messages if isinstance(message, ToolResultsMessage) for each in message.results)
+    return {each.tool_use_id: each.content for each in found}
+
+
 def one_result(left: Left) -> Iterator[str]:
     """Of the results that are given to a call from outside one is taken, and it is the one that the call has."""
     for told in left.sessions:
-        found = {
-            each.tool_use_id: each.content
-            for message in left.messages(told.session_id)
-            if isinstance(message, ToolResultsMessage)
-            for each in message.results
-        }
+        messages = left.messages(told.session_id)
+        found = {call_id: text for call_id, text in _results(messages).items() if text != RUNS_ON.format(call_id)}
+        found |= {entered[1]: entered[2] for entered in _entered(messages)}
         for call_id, given in told.given.items() if told.durable else ():
             taken = {result for result, error in given if error is None}
             if len(taken) > 1:
@@ -271,6 +297,7 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     calls_have_results,
     results_stay,
     one_result,
+    background_ends_once,
     withdrawn_stay_away,
     nobody_allowed,
     nothing_stays,

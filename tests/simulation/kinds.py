@@ -64,7 +64,7 @@ CREATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "with a small context": {"compaction": CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)},
     "with a budget under a key": {"budget": Budget(max_steps=40, max_tokens=10_000)},
     "with turns that are stored at their end": {"durability": "turn"},
-    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire")},
+    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire", "rear", "post")},
 }
 
 
@@ -167,6 +167,22 @@ TURNS: Final[Mapping[str, Turn]] = {
     "with a result from outside that is stored at its end": Turn(
         "hire look", giver=Giver(0.3), options={"durability": "turn"}
     ),
+    "with a call in the background": Turn("rear"),
+    "with a call in the background that is reported": Turn("brew look"),
+    "with a call in the background that is asked about": Turn("bake"),
+    "with calls in the background and others": Turn("rear+look+brew dig+bake"),
+    "with a call in the background that is allowed": Turn("rear", options={"approvals": ASK}, decision="allow"),
+    "with a call in the background that is stored at its end": Turn(
+        "rear+post look", giver=Giver(0.3), options={"durability": "turn"}
+    ),
+    "with a result from outside in the background": Turn("post", giver=Giver()),
+    "with a late result from outside in the background": Turn("ship", giver=Giver(after=1.5)),
+    "with a result from outside in the background given twice": Turn("post", giver=Giver(0.2, ("done", "done"))),
+    "with two results from outside in the background": Turn("ship+post", giver=Giver(0.2, ("done", "undone"))),
+    "with a result from outside in the background after a kill": Turn("post", giver=Giver(0.3, kills=True)),
+    "with a result from outside in the background at the moment of a kill": Turn("ship look", giver=Giver(kills=True)),
+    "with a result from outside in the background after a takeover": Turn("ship", giver=Giver(3.5, kills=True)),
+    "with a result from outside in the background that nobody gives": Turn("drop"),
     "with a model that is overloaded once": Turn("overloaded"),
     "with a tool and an overloaded model": Turn("pay overloaded"),
     "with data": Turn(options={"output_schema": SCHEMA}),
@@ -333,6 +349,7 @@ async def withdraw(user: User) -> None:
     """Take the newest input back."""
     found = await user.read(call("inputs", session_id=user.session_id))
     user.told.disturbed = True
+    user.told.taken_back.update(each.text for each in found[-1:])
     await user.once(call("withdraw", session_id=user.session_id, input_id=found[-1].input_id if found else "none"))
     user.told.withdrawn.append(name_of(found[-1].text))
 

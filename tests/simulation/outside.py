@@ -6,9 +6,12 @@ from typing import Final
 import attrs
 import trio
 
+from tests.simulation.record import AGAIN
 from tests.simulation.users import Prompt, User, call, tried
 from warren.base.errors import ErrorCode, WarrenError
 
+BEYOND: Final = 1.0
+"""Seconds after the end of a prompt within which a call of it in the background gets its token."""
 REFUSALS: Final = (ErrorCode.INVALID_PARAMS, ErrorCode.SESSION_NOT_FOUND, ErrorCode.SESSION_NOT_RUNNING)
 
 
@@ -27,10 +30,10 @@ class Giver:
     kills: bool = False
 
     async def serve(self, user: User, prompt: Prompt) -> None:
-        """Give results until the end of the prompt is known."""
+        """Give results until the end of the prompt is known, and to calls in the background for a while after that."""
         record, served = user.world.record, set[str]()
         async with trio.open_nursery() as senders:
-            while prompt.ended is None:
+            while prompt.ended is None or (not served and trio.current_time() < prompt.ended + BEYOND):
                 for session_id, call_id in list(record.tokens):
                     mine = session_id == user.session_id and call_id.startswith(f"{user.name}-")
                     if mine and call_id not in served:
@@ -40,7 +43,7 @@ class Giver:
 
     async def _give(self, user: User, call_id: str) -> None:
         record = user.world.record
-        if self.kills:
+        if self.kills and AGAIN not in call_id:  # a turn that is run again and again may not die each time
             name = next((each.node for each in reversed(record.runs) if each.call_id == call_id), "")
             if (node := user.world.nodes.get(name)) is not None:
                 user.note(f"kills {name}")

@@ -1,5 +1,6 @@
 """What the servers and the stores of a run have seen, with the checks that need no more than that."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -12,10 +13,14 @@ from warren.conversation import codec
 from warren.conversation.messages import Message, ToolResultsMessage
 from warren.conversation.open_turn import OpenTurn
 from warren.models.tools import ToolCall
-from warren.storage.operations import Commit, Operation
+from warren.storage.operations import Commit, Enqueue, Operation, StoreAnswer
 
 AGAIN: Final = "~"
 """Stands behind the id of a call that a model has asked for before, and before the number of times."""
+RESULT: Final = re.compile(
+    r"The call (\S+) of the tool \w+, which ran in the background, has (?:ended|failed):\n(.*)", re.DOTALL
+)
+"""The input with the result of a call in the background: the id of the call, and the result."""
 
 
 @attrs.frozen
@@ -55,6 +60,7 @@ class Record:
         tokens: the completion token that each call has got last, by session and id.
         handed: the sessions and ids of the calls that are stored as those that wait for a result from outside.
         losses: how often a process was killed, or may have lost its leases: no turn has had more deaths.
+        entered: the sessions and ids of the calls in the background whose results are stored as inputs.
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
     """
 
@@ -72,6 +78,7 @@ class Record:
     unsure: set[str] = attrs.field(factory=set)
     tokens: dict[tuple[str, str], str] = attrs.field(factory=dict)
     handed: set[tuple[str, str]] = attrs.field(factory=set)
+    entered: set[tuple[str, str]] = attrs.field(factory=set)
     _newest: dict[str, int] = attrs.field(factory=dict)
     _turns: dict[str, tuple[str, OpenTurn]] = attrs.field(factory=dict)
 
@@ -83,15 +90,16 @@ class Record:
         """Note what should not be."""
         self.wrong.append(f"{trio.current_time():.3f} {problem}")
 
-    def run(self, call: ToolCall, node: str, *, may_repeat: bool) -> None:
+    def run(self, call: ToolCall, node: str, *, may_repeat: bool, background: bool = False) -> None:
         """Note that a tool begins.
 
         No call runs again whose result is stored, and none at all if its tool may not repeat it: else under its key.
+        The result of a call in the background is the input that it makes: what its turn has is stored before it runs.
         """
         session_id, call_id = call.session_id, call.call_id
-        kept = (session_id, call_id) in self.kept or (
-            session_id not in self.compacted and (session_id, call_id.partition(AGAIN)[0]) in self.kept
-        )
+        first, _, again = call_id.partition(AGAIN)
+        kept = (session_id, call_id) in (self.entered if background else self.kept)
+        kept = kept or bool(again and session_id not in self.compacted and (session_id, first) in self.kept)
         for each in self.runs:
             if (each.session_id, each.call_id) == (session_id, call_id):
                 if not may_repeat:
@@ -121,6 +129,12 @@ class Record:
                 self._committed(node, each)
                 waits = [wait.call_id for wait in each.waits if wait.reason == "outside"]
                 self.handed.update((each.session_id, call_id) for call_id in waits)
+            elif isinstance(each, StoreAnswer):
+                data = each.wait.data or {}
+                if each.wait.reason == "background" and (each.wait.result is not None or data.get("later")):
+                    self.handed.add((each.session_id, data["call_id"]))
+            elif isinstance(each, Enqueue) and (found := RESULT.match(each.input.text)) is not None:
+                self.entered.add((each.session_id, found[1]))
 
     def _committed(self, node: str, commit: Commit) -> None:
         session_id, epoch = commit.session_id, commit.lease.epoch

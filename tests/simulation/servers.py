@@ -10,7 +10,7 @@ import attrs
 import trio
 
 import warren.structured.check  # noqa: F401 - else the first check of a schema has a thread
-from tests.simulation.record import AGAIN
+from tests.simulation.record import AGAIN, RESULT
 from tests.support.models import Emit, reply
 from warren.base.errors import ProviderError
 from warren.conversation.messages import ContextMessage, Message, ToolResultsMessage, ToolUseBlock, UserMessage
@@ -75,13 +75,18 @@ class Model:
 
 
 def _place(messages: Sequence[Message]) -> tuple[str | None, list[str], int]:
-    """Return the name and the script of the newest prompt, and the number of steps since."""
+    """Return the name and the script of the newest prompt, and the number of steps since.
+
+    The prompt that is the result of a call in the background has neither.
+    """
     steps = 0
     for message in reversed(messages):
         steps += isinstance(message, ToolResultsMessage)
         found = MARK.search(message.content) if isinstance(message, UserMessage) else None
         if found is not None:
             return name_of(found[0]), found[4].split(), steps
+        if isinstance(message, UserMessage) and RESULT.match(message.content):
+            break
     return None, [], 0
 
 
@@ -91,7 +96,8 @@ def _text(message: Message) -> str:
 
 async def _use(node: "Node", *, least: float = 0.0) -> str:
     call = current_call()
-    node.world.record.run(call, node.name, may_repeat=call.name in REPEATED)
+    name = call.name
+    node.world.record.run(call, node.name, may_repeat=name in REPEATED, background=name in BACKGROUND)
     await trio.sleep(least + node.world.chance.choice((0.0, 0.0, 0.05, 0.2)))
     return f"{call.name} done"
 
@@ -139,6 +145,36 @@ async def forget(*, node: Any) -> ToolOutput:
     return await _hand_over(node, 2.0)
 
 
+async def rear(*, node: Any) -> str:
+    """Rear something in the background: it may run again."""
+    return await _use(node, least=0.3)
+
+
+async def brew(*, node: Any) -> str:
+    """Brew in the background: whether it ran is reported."""
+    return await _use(node, least=0.3)
+
+
+async def bake(*, node: Any) -> str:
+    """Bake in the background: somebody is asked before it runs again."""
+    return await _use(node)
+
+
+async def post(*, node: Any) -> ToolOutput:
+    """Have somebody else do the work in the background: it may run again."""
+    return await _hand_over(node, GOOD)
+
+
+async def ship(*, node: Any) -> ToolOutput:
+    """Have somebody else do the work in the background: whether it ran is reported."""
+    return await _hand_over(node, GOOD)
+
+
+async def drop(*, node: Any) -> ToolOutput:
+    """Have somebody do the work in the background who forgets it."""
+    return await _hand_over(node, 2.0)
+
+
 async def fall(*, node: Any) -> str:
     """Fall down."""
     await _use(node)
@@ -154,9 +190,19 @@ RESTARTS: Final[Mapping[Any, Restart]] = {
     hire: "replay",
     lend: "report",
     forget: "replay",
+    rear: "replay",
+    brew: "report",
+    bake: "ask",
+    post: "replay",
+    ship: "report",
+    drop: "replay",
 }
+BACKGROUND: Final = {each.__name__ for each in (rear, brew, bake, post, ship, drop)}
 REPEATED: Final = {each.__name__ for each, restart in RESTARTS.items() if restart == "replay"}
-TOOLS: Final = [(tool(restart=restart)(partial(each, node=None)), each) for each, restart in RESTARTS.items()]
+TOOLS: Final = [
+    (tool(restart=restart, background=each.__name__ in BACKGROUND)(partial(each, node=None)), each)
+    for each, restart in RESTARTS.items()
+]
 
 
 def tools_of(node: "Node") -> Sequence[Tool]:

@@ -58,6 +58,7 @@ REMAINS: Final = {
 BUSY: Final = """
     SELECT EXISTS (SELECT 1 FROM sessions WHERE turn IS NOT NULL)
     OR EXISTS (SELECT 1 FROM inbox JOIN sessions ON sessions.key = session WHERE outcome IS NULL AND starts)
+    OR EXISTS (SELECT 1 FROM waits WHERE reason = 'background' AND state <> 'settled')
 """
 """Whether any session has anything to do."""
 

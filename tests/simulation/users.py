@@ -76,6 +76,7 @@ class Told:
         forks: the ids of its forks.
         whole: the ids of those that have all turns that had ended.
         withdrawn: the names of the inputs that were taken back.
+        taken_back: the texts of the inputs that somebody has tried to take back.
         given: for each call, each result that was given from outside, with the error that its sender got.
         forbidden: the names of the prompts whose calls nobody allows.
         disturbed: whether somebody has asked for the end of a turn, or taken a prompt back.
@@ -100,6 +101,7 @@ class Told:
     forks: list[str] = attrs.field(factory=list)
     whole: list[str] = attrs.field(factory=list)
     withdrawn: list[str | None] = attrs.field(factory=list)
+    taken_back: set[str] = attrs.field(factory=set)
     given: dict[str, list[tuple[str, WarrenError | None]]] = attrs.field(factory=dict)
     forbidden: list[str] = attrs.field(factory=list)
     disturbed: bool = False

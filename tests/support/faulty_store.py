@@ -45,6 +45,7 @@ class Faults:
         delay_after: seconds that pass after it, before it is confirmed.
         read_delay: seconds that every read of a session takes.
         unrenewed: what each renewal of the leases fails with.
+        no_secret: what each look for the secret fails with.
         opened: how often the store was opened.
         groups: how many operations each group had that arrived here.
         hurried: of each commit that arrived here, whether it was to wait for a lock for a moment only.
@@ -63,6 +64,7 @@ class Faults:
     delay_after: float = 0.0
     read_delay: float = 0.0
     unrenewed: StoreError | None = None
+    no_secret: StoreError | None = None
     opened: int = 0
     groups: list[int] = attrs.field(factory=list)
     hurried: list[bool] = attrs.field(factory=list)
@@ -182,6 +184,11 @@ class FaultyStore:
         if self.faults.unrenewed is not None:
             raise self.faults.unrenewed.copy()
         return await self.behind.renew(announcement)
+
+    async def secret(self) -> bytes:
+        if self.faults.no_secret is not None:
+            raise self.faults.no_secret.copy()
+        return await self.behind.secret()
 
     async def read(self, query: Query[R]) -> R:
         if isinstance(query, SessionStart | ModelContext | SessionRow):

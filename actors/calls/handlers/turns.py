@@ -223,9 +223,9 @@ async def complete(local: Local, call: CompleteRequest) -> None:
 
 async def _was_given(local: Local, claims: CompletionToken, result: ToolResult) -> bool:
     """Return whether a call has got a result while its token was good."""
-    query = StoredWait(claims.session_id, claims.tenant, claims.call_id, OUTSIDE)
+    query = StoredWait(claims.session_id, claims.tenant, claims.call_id, (*OUTSIDE, "background"))
     wait = await local.read(query)
-    return wait is not None and wait.data == {"token": claims.mark} and wait.result == result
+    return wait is not None and (wait.data or {}).get("token") == claims.mark and wait.result == result
 
 
 async def approvals(local: Local, call: ApprovalsRequest) -> ApprovalPage:

@@ -114,11 +114,13 @@ class TokenMaker:
         key: signs them.
         tenant: the tenant.
         clock: returns the time.
+        wait_id: the id under which the call waits for the result, if that is another one than the call's own.
     """
 
     key: CompletionKey
     tenant: str
     clock: Callable[[], datetime]
+    wait_id: str | None = None
 
     def make(self, session_id: str, call_id: str, key: str, expires: float) -> str:
         """Return the token of a call of a session, which is good for `expires` seconds.
@@ -128,7 +130,7 @@ class TokenMaker:
         if not 0 < expires <= LONGEST:
             raise ValueError(f"expires has to be above 0 and at most {LONGEST} seconds, and is {expires}")
         until = math.ceil(self.clock().timestamp() + expires)
-        return self.key.sign(CompletionToken(self.tenant, session_id, call_id, key, until))
+        return self.key.sign(CompletionToken(self.tenant, session_id, self.wait_id or call_id, key, until))
 
 
 def expired(claims: CompletionToken) -> FieldValueError:

@@ -82,6 +82,10 @@ class Wait:
         """Whether no decision on other calls of the tool holds for it: it is of one moment, or of one text."""
         return self.may_have_run or self.question_of is not None
 
+    def left(self, now: datetime) -> float:
+        """Return the seconds for which it may last yet: 0 once its time is over."""
+        return max(0.0, (self.until - now).total_seconds())
+
     def changed(self, **changes: Any) -> "Wait":
         """Return a copy with other values of the named fields."""
         return attrs.evolve(self, **changes)

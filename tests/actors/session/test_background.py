@@ -18,7 +18,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError
 from warren.conversation.attachments import File
 from warren.conversation.categories import Gates
 from warren.conversation.events import InputTaken, ToolExecutionCompleted
@@ -30,7 +30,7 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import Handed, Tool, ToolOutput, current_call, tool
+from warren.models.tools import Handed, Restart, Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
 from warren.storage.operations import Enqueue, StoreAnswer
 
@@ -634,3 +634,200 @@ async def test_a_full_store_delays_a_result(tmp_path: Path) -> None:
         await trio.sleep(60)
         assert len(prompts(await settled(service, session_id))) == 2
     assert len(bench.keys) == 1
+
+
+@attrs.define(eq=False)
+class Orders:
+    """A tool for the background whose results come from outside, and a model that calls it for each prompt.
+
+    Attributes:
+        tokens: the tokens that the tool has handed out.
+        expires: seconds for which they are good.
+        takes: seconds that the tool takes after it has handed its token out.
+        restart: what becomes of a call whose process ends.
+        ahead: seconds by which the clock of the store was put forward.
+    """
+
+    tokens: list[str] = attrs.field(factory=list)
+    expires: float = 3600.0
+    takes: float = 0.0
+    restart: Restart = "report"
+    ahead: float = 0.0
+
+    @property
+    def order(self) -> Tool:
+        """The tool."""
+
+        @tool(background=True, restart=self.restart)
+        async def order() -> ToolOutput:
+            """Order it."""
+            self.tokens.append(current_call().token(expires=self.expires))
+            await trio.sleep(self.takes)
+            return ToolOutput.later(self.tokens[-1])
+
+        return order
+
+    async def answer(self, request: ModelRequest, _emit: Emit) -> ModelReply:
+        """Call the tool for each prompt "go", under the same id."""
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        calls = isinstance(last, UserMessage) and last.content == "go"
+        return reply("", ToolUseBlock("call-0", "order", {})) if calls else reply("done")
+
+    def open(self, store: Path, faults: Faults | None = None) -> Any:
+        """Open a runtime whose store has the virtual clock."""
+        model = FunctionModel(self.answer)
+        return open_runtime(model, store=store, tools=[self.order], clock=self.clock, faults=faults)
+
+    def clock(self) -> float:
+        """Return the time of the store, in seconds since 1970."""
+        return self.ahead + trio.current_time()
+
+    async def ordered(self, store: Path) -> str:
+        """Have a call made by a process that ends; return the session."""
+        async with self.open(store) as service:
+            session_id = await new_session(service)
+            await service.start_turn(session_id, "go")
+            await trio.testing.wait_all_tasks_blocked()
+        return session_id
+
+
+async def test_of_two_results_at_once_one_is_taken(tmp_path: Path) -> None:
+    """The other sender hears so, also on a second try; the result that was taken enters."""
+    orders, told = Orders(), dict[str, str]()
+
+    async def give(service: Service, result: str) -> None:
+        try:
+            await service.complete_tool(orders.tokens[0], result)
+            told[result] = "taken"
+        except InvalidParamsError as exc:
+            told[result] = exc.message
+
+    async with orders.open(tmp_path) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go")
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(give, service, "yes")
+                nursery.start_soon(give, service, "no")
+            (taken,) = [result for result, answer in told.items() if answer == "taken"]
+            assert "has got another result" in told["no" if taken == "yes" else "yes"]
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", taken]
+
+
+async def test_a_result_is_refused_once_the_call_is_reported(tmp_path: Path) -> None:
+    """The model is about to hear that nothing is known of it: nobody is told that his result was taken."""
+    orders, faults = Orders(takes=60.0), Faults(refuse_kinds=(Enqueue,))
+    session_id = await orders.ordered(tmp_path)
+    faults.refuse = apsw.FullError("full")
+    async with orders.open(tmp_path, faults) as service:
+        await trio.sleep(30)
+        for refuse in (faults.refuse, None):  # while its input cannot be stored as yet, and long after it has entered
+            faults.refuse = refuse
+            await trio.sleep(60)
+            with pytest.raises(InvalidParamsError, match="waits no more"):
+                await service.complete_tool(orders.tokens[0], "sent")
+        messages = await settled(service, session_id)
+    assert "not known: the process ended while this call ran" in prompts(messages)[1]
+    assert len(orders.tokens) == 1
+
+
+async def test_a_result_is_refused_if_an_earlier_process_has_reported_the_call(tmp_path: Path) -> None:
+    """That process has ended before it could store that the call is over."""
+    orders, faults = Orders(takes=60.0), Faults(refuse_kinds=(StoreAnswer,))
+    session_id = await orders.ordered(tmp_path)
+    faults.refuse = apsw.FullError("full")
+    async with orders.open(tmp_path, faults) as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert "not known: the process ended while this call ran" in prompts(messages)[1]
+    async with orders.open(tmp_path) as service:
+        with pytest.raises(InvalidParamsError, match="waits no more"):
+            await service.complete_tool(orders.tokens[0], "sent")
+        assert await settled(service, session_id) == messages
+
+
+async def test_a_result_that_was_taken_enters_though_the_process_ends(tmp_path: Path) -> None:
+    """Also one that came before the tool had said that it comes later."""
+    orders = Orders(takes=60.0)
+    async with orders.open(tmp_path) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go")
+        await trio.testing.wait_all_tasks_blocked()
+        await service.complete_tool(orders.tokens[0], "sent")
+    async with orders.open(tmp_path) as service:
+        await trio.sleep(60)
+        await service.complete_tool(orders.tokens[0], "sent")
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
+
+
+async def test_a_token_may_expire_while_no_process_runs(tmp_path: Path) -> None:
+    """The call has no result then, and its session goes on."""
+    orders = Orders(expires=60.0)
+    session_id = await orders.ordered(tmp_path)
+    orders.ahead = 3600.0
+    async with orders.open(tmp_path) as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert prompts(messages)[1].endswith(
+        "has failed:\nnot known: the call has begun, and its result did not come in time"
+    )
+
+
+async def test_the_time_of_handed_work_may_end_while_no_process_runs(tmp_path: Path) -> None:
+    """The work is cancelled, and the model hears that it was too late."""
+    elsewhere, begun, bench, ahead = Elsewhere(), list[str](), Bench(), 0.0
+    tools = [handing(elsewhere, begun, "Wait.", timeout=5)]
+    opened = partial(
+        open_runtime,
+        FunctionModel(bench.answer),
+        store=tmp_path,
+        tools=tools,
+        clock=lambda: ahead + trio.current_time(),
+    )
+    async with opened() as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+    ahead = 3600.0
+    async with opened() as service:
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert "has failed:\ntimed out" in prompts(messages)[1]
+    assert elsewhere.cancelled == ["1"]
+
+
+async def test_a_call_that_is_replayed_can_make_tokens(tmp_path: Path) -> None:
+    """Also in a process that has run no turn, and whose store cannot be read at first."""
+    orders = Orders(takes=60.0, restart="replay")
+    session_id = await orders.ordered(tmp_path)
+    orders.takes = 0.0
+    faults = Faults(no_secret=StoreError("the database cannot be reached", cause="unreachable"))
+    async with orders.open(tmp_path, faults) as service:
+        await trio.sleep(30)
+        assert len(orders.tokens) == 1
+        faults.no_secret = None
+        await trio.sleep(60)
+        assert len(orders.tokens) == 2
+        await service.complete_tool(orders.tokens[0], "sent")
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
+
+
+async def test_a_result_given_again_gets_the_same_answer(tmp_path: Path) -> None:
+    """After it has entered, after its token has expired, and if two calls had one id."""
+    orders = Orders()
+    async with orders.open(tmp_path) as service:
+        session_id = await new_session(service)
+        for _ in range(2):
+            await service.start_turn(session_id, "go")
+        for number in range(2):
+            await service.complete_tool(orders.tokens[number], f"sent {number}")
+        for pause in (0, 60, 2 * 3600):
+            await trio.sleep(pause)
+            for number in range(2):
+                await service.complete_tool(orders.tokens[number], f"sent {number}")
+        messages = await settled(service, session_id)
+    assert sorted(text.rpartition("\n")[2] for text in prompts(messages)) == ["go", "go", "sent 0", "sent 1"]

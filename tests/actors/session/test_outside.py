@@ -14,8 +14,9 @@ from tests.support.checks import assert_valid_transcript, names
 from tests.support.completions import token_for
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply, says
-from tests.support.runtime import new_session, open_runtime, replay, storage_of, transcript
+from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
 from warren.actors.calls.service import Service
+from warren.actors.protocol import Wake
 from warren.base.errors import (
     AgentError,
     InvalidParamsError,
@@ -481,3 +482,32 @@ async def test_a_result_that_the_store_refuses_was_not_taken(tmp_path: Path) -> 
         await service.complete_tool(post.tokens[0], "built")
         assert (await turn.value()).text == "done"
         assert [each.content for each in await told(service, session_id)] == ["built"]
+
+
+async def test_a_call_waits_on_while_the_secret_cannot_be_read(tmp_path: Path) -> None:
+    """The process that goes on with its turn does not call the tool again, and takes a result once it can."""
+    post = Post(restart="replay")
+    async with building(post, tmp_path) as (service, session_id):
+        await until_waiting(service, session_id)
+    faults = Faults(no_secret=StoreError("the database cannot be reached", cause="unreachable"))
+    async with post.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        ended = ask(nursery, service.start_turn, session_id, "go", mode="queue", idempotency_key="key")
+        actor = supervisor_of(service).revive(session_id)
+        actor.conversation.called = True  # it looks at its calls, as when a client comes back
+        await actor.mailbox.ask(Wake())
+        await trio.sleep(60)
+        faults.no_secret = None
+        await service.complete_tool(post.tokens[0], "green")
+        assert (await ended.value()).text == "done"
+        assert [each.content for each in await told(service, session_id)] == ["green"]
+    assert len(post.tokens) == 1
+
+
+@pytest.mark.parametrize("config", [None, IN_MEMORY], ids=["stored", "in memory"])
+async def test_a_token_may_expire_while_its_tool_runs(tmp_path: Path, config: Config | None) -> None:
+    """The call has no result then, and the turn goes on."""
+    post = Post(expires=2.0, takes=60.0)
+    async with building(post, tmp_path, config) as (service, session_id):
+        await trio.sleep(120)
+        (result,) = await told(service, session_id)
+    assert result.content.startswith("not known: the call has begun, and its result did not come in time")
