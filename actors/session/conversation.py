@@ -255,7 +255,7 @@ class Conversation:
         left, kept = self.open_turn, record.turn
         if left is not None and (kept is None or kept.first_seq != left.first_seq):
             self.inbox.ended_elsewhere()
-        if left is not None and kept is not None and left.parked and left.lives == kept.lives:
+        elif left is not None and kept is not None and left.parked and left.lives == kept.lives:
             record = record.changed(turn=kept.changed(deaths=left.deaths, parked=True))  # as of `roll_back`
         self._begin(record)
         self._take_lease(claimed.lease)

@@ -13,6 +13,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from tests.storage.samples import step
 from tests.support.asking import ask
 from tests.support.checks import names
 from tests.support.compacting import wants_summary
@@ -22,7 +23,7 @@ from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
 from warren.actors.calls.service import Service
 from warren.actors.events.eventlog import Beginning
-from warren.actors.protocol import Arrived, Retire
+from warren.actors.protocol import Arrived, Loaded, Retire
 from warren.actors.session.inbox import Inbox
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT
@@ -38,6 +39,7 @@ from warren.mailbox import Mail
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config, Limits
+from warren.storage.operations import Claimed, Lease
 from warren.storage.queries import SessionRow
 
 pytestmark = pytest.mark.virtual_time
@@ -541,3 +543,18 @@ async def test_a_process_that_loses_its_store_again_and_again_has_not_died(tmp_p
         log = names(await replay(service, session_id))
         assert (script.asked, log[-1]) == (6, "run_completed")
         assert sorted(script.runs) == ["late", "now"]
+
+
+async def test_a_turn_does_not_have_the_deaths_of_an_earlier_one() -> None:
+    """A process that knows an earlier turn of the session as parked counts the death of the one that runs the next."""
+    async with open_runtime() as service:
+        session_id = await new_session(service)
+        actor = supervisor_of(service).revive(session_id)
+        await actor.mailbox.ask(Loaded())
+        conversation = actor.conversation
+        earlier, later = (step(session_id, number).record.turn for number in (0, 1))
+        assert earlier is not None
+        assert later is not None
+        conversation.record = conversation.known.changed(turn_open=True, turn=earlier.changed(parked=True))
+        conversation._take(Claimed(conversation.known.changed(turn=later), Lease(1)))  # noqa: SLF001 - as the store has it
+        assert conversation.open_turn == later
