@@ -7,7 +7,7 @@ there are, because it only ever looks at the first of an ordered queue.
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -98,6 +98,7 @@ class Scheduler:
         held: sessions of which calls run in the background: they stay in memory.
         idle: sessions without work, each with the time since which it is idle, the longest idle first.
         leaving: sessions that were told to leave and have not answered; True if another process asked for the session.
+        recovering: sessions that were told to recover, and have not asked for their turns as yet.
         evictions: evictions so far.
         refused: the turns and sessions that were refused for want of room so far, by the reason.
     """
@@ -115,6 +116,7 @@ class Scheduler:
     # An ordered dict, not a dict: the first key of a dict is found in linear time when many were deleted before it.
     idle: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
     leaving: dict[str, bool] = attrs.field(factory=dict)
+    recovering: set[str] = attrs.field(factory=set)
     evictions: int = 0
     refused: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
     _stayed: set[str] = attrs.field(factory=set)  # idle sessions that declined to leave since a session was needed last
@@ -130,8 +132,9 @@ class Scheduler:
     def assign(self, now: float) -> list[Action]:
         """Return the actions that are due now; the state is as if all of them had been done already.
 
-        Note the start of a recovered session with `started`. If a session refuses an action, note that as the change
-        that it is, `turn_ended` for a `Begin` and `stays` for an `Evict`, and run this again.
+        Note the start of a recovered session with `started`, and with `recovered` that it has looked for its work. If a
+        session refuses an action, note that as the change that it is, `turn_ended` for a `Begin` and `stays` for an
+        `Evict`, and run this again.
         """
         actions: list[Action] = [*self._begin_waiting()] if self.waiting else []
         # Other processes have asked for sessions: an idle one is handed over, one that has work is not.
@@ -145,18 +148,17 @@ class Scheduler:
                 actions.append(Decline(session_id))
         while self._declined:
             actions.append(Decline(self._declined.pop()))
-        # Nobody waits for the room here, so a session that nobody has may use it. One a run: it has to be loaded before
-        # it can ask for room, and the caller lets others go on meanwhile. While memory is short one a report has to do.
-        while self._stranded and self.has_room and not self.closed:
+        # Nobody waits for the room here, so sessions that nobody has may use it: as many at once as there is room for.
+        while self._stranded and self._has_room_beside(self.recovering) and not self.closed:
             session_id, _ = self._stranded.popitem(last=False)
             # A session that only has subscribers here is idle, and had its work in a process that is dead.
             rests = session_id in self.idle or (session_id in self.held and session_id not in self.running)
             if session_id not in self.live or rests:
                 self.live.add(session_id)
+                self.recovering.add(session_id)
                 actions.append(Recover(session_id))
-                if self.memory_short:
+                if self.memory_short:  # one after each look at the store has to do
                     self._stranded.clear()
-                break
         # Only the session that is idle longest is looked at: if that one may stay, so may all the others.
         while self.idle and self._must_leave(*next(iter(self.idle.items())), now):
             self._relief -= 1
@@ -210,7 +212,12 @@ class Scheduler:
     @property
     def has_room(self) -> bool:
         """Whether one more turn may run. While memory is short one turn at a time may, so that work gets done."""
-        return not self.running or (len(self.running) < self.limits.max_sessions and not self.memory_short)
+        return self._has_room_beside(())
+
+    def _has_room_beside(self, others: Collection[str]) -> bool:
+        """Return whether one more turn may run beside those of other sessions that are about to begin."""
+        taken = len(self.running) + len(others)
+        return not taken or (taken < self.limits.max_sessions and not self.memory_short)
 
     @property
     def restricted(self) -> bool:
@@ -386,6 +393,7 @@ class Scheduler:
         self.held.discard(session_id)
         self.idle.pop(session_id, None)
         self.leaving.pop(session_id, None)
+        self.recovering.discard(session_id)
 
     def _rest(self, session_id: str, now: float) -> None:
         working = session_id in self.running or session_id in self.waiting or session_id in self.held
@@ -403,6 +411,10 @@ class Scheduler:
         """Note a look at the memory of the process."""
         self.memory_short = short
         self._relief = RELIEF if short else 0
+
+    def recovered(self, session_id: str) -> None:
+        """Note that a session that was told to recover has asked for its turn, or has nothing to do."""
+        self.recovering.discard(session_id)
 
     def failed(self, session_id: str, now: float) -> None:
         """Note that the work of a session came to nothing: it crashed, or its turn could not be stored."""

@@ -381,8 +381,8 @@ class Supervisor:
         """
         self._paused = {each for each in self._paused if self._is_paused(each)}
         self.scheduler.found_waiting((*sessions, *self._paused), trio.current_time())
-        while self._reassign():
-            await trio.lowlevel.checkpoint()
+        self._reassign()
+        await trio.lowlevel.checkpoint()
 
     def _is_paused(self, session_id: str) -> bool:
         actor = self.registry.find(session_id)
@@ -415,10 +415,20 @@ class Supervisor:
                     case Decline(session_id):
                         self.shared.storage.decline(session_id)
                     case Recover(session_id):
-                        if self.registry.find(session_id) is None:
-                            self._start(self.registry.handle(session_id))
-                        self._send(session_id, Wake())
+                        self._recover(session_id)
         return done
+
+    def _recover(self, session_id: str) -> None:
+        """Wake a session, which is started if need be; once it has looked for its work, others may have the room."""
+        actor = self.registry.find(session_id) or self._start(self.registry.handle(session_id))
+
+        async def wake() -> None:
+            with contextlib.suppress(WarrenError):
+                await actor.mailbox.ask(Wake())
+            self.scheduler.recovered(session_id)
+            self._reassign()
+
+        self._nursery.start_soon(wake)
 
     def _send(self, session_id: str, message: Message[Any]) -> bool:
         """Send a message to a live session; return whether its mailbox has taken it."""

@@ -197,6 +197,22 @@ async def test_nobody_decides_in_time(tmp_path: Path) -> None:
     assert desk.ran == []
 
 
+async def test_its_time_ends_behind_sessions_with_nothing_to_do(tmp_path: Path) -> None:
+    """They are looked at first, once there is room, and none of them takes it: the next look is a lease away."""
+    limits = Limits(approval_timeout=60, max_sessions=1)
+    desk, config = Desk(), attrs.evolve(WEEK, limits=limits)
+    session_id = await left_waiting(desk, tmp_path, config=config)
+    desk.ahead, desk.calls, desk.hangs = 50, [["look"]], 20
+    async with desk.open(tmp_path, config=config) as service, trio.open_nursery() as nursery:
+        idle = [await new_session(service) for _ in range(3)]
+        turn = ask(nursery, service.start_turn, await new_session(service), "go")
+        await trio.sleep(15)
+        await supervisor_of(service).recover([*idle, session_id])
+        await turn.value()
+        await trio.sleep(0.1)
+        assert await results(service, session_id) == ["not run: it was not approved in time"]
+
+
 async def test_one_of_several_calls_goes_on_alone(tmp_path: Path) -> None:
     """A call that runs beside those that wait keeps its result; each decision lets its call run, and no other one."""
     desk = Desk(calls=[["pay", "look", "pay"]])

@@ -176,6 +176,7 @@ class Sessions(RuleBasedStateMachine):
         if not session.live:
             session.live, session.needed_at = True, self.now
             self.scheduler.started(name, self.now)
+        self.scheduler.recovered(name)
 
     # -- the changes
 
@@ -470,14 +471,20 @@ def test_backoff_doubles_up_to_an_hour() -> None:
 
 
 def test_work_of_dead_processes_waits_for_room() -> None:
-    """Sessions are recovered one by one while nobody waits for the room, and go on when there is some again."""
-    scheduler = opened("a", max_sessions=1)
+    """As many sessions as may run are recovered at once; one that has nothing to do leaves its room to the next."""
+    scheduler = opened("a", max_sessions=2)
     scheduler.begun("a")
-    scheduler.found_waiting(["x", "y"], 1)
+    scheduler.found_waiting(["x", "y", "z"], 1)
+    assert scheduler.assign(1) == [Recover("x")]
     assert scheduler.assign(1) == []
     scheduler.turn_ended("a", 1)
-    assert scheduler.assign(1) == [Recover("x")]
     assert scheduler.assign(1) == [Recover("y")]
+    scheduler.asks("x")
+    scheduler.recovered("x")
+    assert scheduler.assign(1) == [Begin("x")]
+    scheduler.recovered("y")
+    assert scheduler.assign(1) == [Recover("z")]
+    scheduler.ended("z")
     assert scheduler.assign(1) == []
 
 
@@ -490,6 +497,7 @@ def test_work_of_dead_processes_while_memory_is_short() -> None:
     assert scheduler.assign(1) == []
     scheduler.turn_ended("a", 1)
     assert scheduler.assign(1) == [Recover("x")]
+    scheduler.recovered("x")
     assert scheduler.assign(1) == []
     scheduler.found_waiting(["x", "y"], 2)
     assert scheduler.assign(2) == [Recover("y")]
