@@ -13,12 +13,13 @@ from tests.simulation.users import Prompt, Told
 from warren.actors.turn.toolbox import RUNS_ON
 from warren.conversation.messages import AssistantMessage, ContextMessage, Message, ToolResultsMessage, UserMessage
 from warren.conversation.views import HistoryPage
-from warren.settings.config import Limits
 
 PASSING: Final = frozenset(
     {"closed", "connection_lost", "crash", "disk_full", "leased", "lease_lost", "unreachable", "shutting_down"}
 )
 """Causes that are no end of a key. Of a turn that is stored at its end they may be."""
+NO_MORE: Final = "it is not gone on with (limits.resumptions)"
+"""Why a turn ends that has taken as many processes down as a turn may: that is its end, if the record says so too."""
 
 
 @attrs.frozen
@@ -64,14 +65,14 @@ def one_end(left: Left) -> Iterator[str]:
 
 
 def true_end(left: Left) -> Iterator[str]:
-    """No stop, no death and no fault of the store is the end of a key, unless there were too many deaths."""
-    many = left.record.losses > Limits().resumptions  # operations kill processes as well as faults
+    """No stop, no fault of the store and no death is the end of a key, but one more death than a turn survives."""
     for told in left.told:
         for prompt in told.prompts.values() if told.durable else ():
             error = prompt.error
-            if error is None or not prompt.keyed or (many and "(limits.resumptions)" in error.message):
+            if error is None or not (prompt.keyed and error.cause in {*PASSING, "outcome_unknown"}):
                 continue
-            if error.cause in {*PASSING, "outcome_unknown"}:
+            deaths = left.record.worn.get((told.session_id, error.details.get("first_seq", 0)), 0)
+            if error.message != f"a process ended {deaths} times during the turn: {NO_MORE}":
                 yield f"the end of {prompt.name} is {prompt.error!r}"
 
 

@@ -77,7 +77,7 @@ async def part_all(node: Node, lasts: float) -> None:
 
 async def _part(nodes: Sequence[Node], lasts: float) -> None:
     for each in nodes:
-        each.part()
+        each.away = True
     await trio.sleep(lasts)
     for each in nodes:
         each.away = False
@@ -87,7 +87,6 @@ async def jump(node: Node, lasts: float) -> None:
     """Put the wall clock of the machine forward, or back, for a while."""
     seconds = node.world.chance.choice((-10 * LEASE, -LEASE / 2, LEASE / 2, 10 * LEASE))
     node.world.ahead += seconds
-    node.world.record.losses += len(node.world.nodes)
     await trio.sleep(lasts)
     node.world.ahead -= seconds
 

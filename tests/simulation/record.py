@@ -13,8 +13,11 @@ from warren.conversation import codec
 from warren.conversation.messages import Message, ToolResultsMessage
 from warren.conversation.open_turn import OpenTurn
 from warren.models.tools import ToolCall
+from warren.settings.config import Limits
 from warren.storage.operations import Commit, Enqueue, Operation, StoreAnswer
 
+RESUMPTIONS: Final = Limits().resumptions
+"""The deaths of processes that a turn survives."""
 AGAIN: Final = "~"
 """Stands behind the id of a call that a model has asked for before, and before the number of times."""
 RESULT: Final = re.compile(
@@ -59,9 +62,10 @@ class Record:
         ends: the numbers of messages that each session had between turns.
         tokens: the completion token that each call has got last, by session and id.
         handed: the sessions and ids of the calls that are stored as those that wait for a result from outside.
-        losses: how often a process was killed, or may have lost its leases: no turn has had more deaths.
         entered: the sessions and ids of the calls in the background whose results are stored as inputs.
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
+        worn: the turns that had taken more processes down than a turn may, by session and number of the first event,
+            each with the number of processes: they are to be ended, and no others.
     """
 
     wrong: list[str] = attrs.field(factory=list)
@@ -74,8 +78,8 @@ class Record:
     tenants: dict[str, str] = attrs.field(factory=dict)
     answers: Counter[tuple[str | None, int]] = attrs.field(factory=Counter)
     ends: dict[str, set[int]] = attrs.field(factory=dict)
-    losses: int = 0
     unsure: set[str] = attrs.field(factory=set)
+    worn: dict[tuple[str, int], int] = attrs.field(factory=dict)
     tokens: dict[tuple[str, str], str] = attrs.field(factory=dict)
     handed: set[tuple[str, str]] = attrs.field(factory=set)
     entered: set[tuple[str, str]] = attrs.field(factory=set)
@@ -159,18 +163,27 @@ class Record:
         """Note how often processes have ended during a turn: each process that goes on with it counts that."""
         session_id, turn = commit.session_id, commit.record.turn
         before = self._turns.pop(session_id, None)
-        if turn is None:
-            return
-        self._turns[session_id] = node, turn
-        if before is None or session_id in self.unsure:
+        if turn is not None:
+            self._turns[session_id] = node, turn
+        if before is None:
             return
         earlier, kept = before
-        if kept.began != turn.began:
-            return
-        if (kept.resumed, kept.parked) == (turn.resumed, turn.parked):  # one that does not go on stores something else
-            self._turns[session_id] = earlier, turn
-        elif not kept.parked and earlier != node and turn.deaths <= kept.deaths:
-            self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
+        deaths = kept.deaths + (not kept.parked and earlier != node)
+        if turn is None:
+            if deaths > RESUMPTIONS:
+                self.worn[session_id, kept.first_seq] = deaths
+        elif kept.began == turn.began and session_id not in self.unsure:
+            if (kept.resumed, kept.parked) == (
+                turn.resumed,
+                turn.parked,
+            ):  # it does not go on: it stores something else
+                self._turns[session_id] = earlier, turn
+            elif turn.deaths < deaths:
+                self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
+            elif turn.deaths > deaths:
+                self.blame(f"{node} counts {turn.deaths} ends of processes in a turn that has seen {deaths}")
+            elif deaths > RESUMPTIONS:
+                self.blame(f"{node} goes on with a turn that has taken {deaths} processes down")
 
 
 def results_in(message: Message) -> Sequence[str]:

@@ -1,17 +1,32 @@
 """The record of a run blames what breaks a promise, and nothing else."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from tests.simulation.record import Record
+from tests.simulation.record import RESUMPTIONS, Record
 from tests.storage.samples import step
 
 pytestmark = pytest.mark.virtual_time
 FIRST: dict[str, Any] = {"resumed": 1, "deaths": 1}
 AGAIN: dict[str, Any] = {"resumed": 2, "deaths": 1}
+
+
+LAST: dict[str, Any] = {"resumed": RESUMPTIONS, "deaths": RESUMPTIONS}
+
+
+def written(steps: Sequence[tuple[str, dict[str, Any] | None]]) -> Record:
+    """Return the record of commits of an open turn by some processes; None stands for one that ends it."""
+    record = Record()
+    for name, values in steps:
+        commit = step("s", **(values or {}))
+        lease = attrs.evolve(commit.lease, epoch=("anna", "berta").index(name))
+        after = commit.record if values is not None else commit.record.changed(turn=None, turn_open=False)
+        record.wrote(name, [attrs.evolve(commit, record=after, lease=lease)], [None])
+    return record
 
 
 @pytest.mark.parametrize(
@@ -22,14 +37,31 @@ AGAIN: dict[str, Any] = {"resumed": 2, "deaths": 1}
         ([("anna", FIRST), ("anna", AGAIN)], False),  # it has not ended
         ([("anna", FIRST), ("berta", FIRST)], False),  # it stores what it has of an earlier turn, and does not go on
         ([("anna", FIRST | {"parked": True}), ("berta", FIRST), ("berta", AGAIN)], False),  # it has only woken the turn
+        ([("anna", FIRST), ("berta", AGAIN | {"deaths": 3})], True),  # only one has ended
+        ([("anna", FIRST), ("anna", AGAIN | {"deaths": 2})], True),
+        ([("anna", LAST), ("berta", {"resumed": RESUMPTIONS + 1, "deaths": RESUMPTIONS + 1})], True),  # once too often
     ],
 )
 async def test_deaths_are_counted_by_those_who_go_on(steps: list[tuple[str, dict[str, Any]]], *, blamed: bool) -> None:
     """A process that goes on with the turn of another one counts its end; one that stores something else does not."""
     await trio.lowlevel.checkpoint()
-    record = Record()
-    for name, values in steps:
-        commit = step("s", **values)
-        lease = attrs.evolve(commit.lease, epoch=("anna", "berta").index(name))
-        record.wrote(name, [attrs.evolve(commit, lease=lease)], [None])
-    assert bool(record.wrong) == blamed
+    assert bool(written(steps).wrong) == blamed
+
+
+@pytest.mark.parametrize(
+    ("steps", "worn"),
+    [
+        ([("anna", LAST), ("berta", None)], [RESUMPTIONS + 1]),
+        ([("anna", LAST), ("anna", None)], []),  # it has ended the turn itself
+        ([("anna", LAST | {"parked": True}), ("berta", None)], []),  # anna has put it back
+        ([("anna", LAST | {"deaths": RESUMPTIONS - 1}), ("berta", None)], []),
+    ],
+)
+async def test_a_turn_is_worn_by_one_death_too_many(
+    steps: list[tuple[str, dict[str, Any] | None]], worn: list[int]
+) -> None:
+    """Only a turn that is left open by one more process than it survives may end for that."""
+    await trio.lowlevel.checkpoint()
+    record = written(steps)
+    assert record.wrong == []
+    assert list(record.worn.values()) == worn

@@ -214,7 +214,6 @@ class Node:
 
     def kill(self) -> None:
         """End it at once, as `kill -9` does, also if it hangs."""
-        self.world.record.losses += not self.dead
         self.dead = True
         self.go_on()
         self._serve_no_more()
@@ -226,14 +225,8 @@ class Node:
 
     def hang(self) -> None:
         """Let it do nothing that others would see until `go_on`."""
-        self.world.record.losses += 1
         self.hung = trio.Event() if self.hung is None else self.hung
         self.port.hang()
-
-    def part(self) -> None:
-        """Put the store out of its reach until `go_on`."""
-        self.world.record.losses += 1
-        self.away = True
 
     def go_on(self) -> None:
         """End a hang, and reach the store again."""
