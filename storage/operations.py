@@ -191,15 +191,18 @@ class Release(Operation[None]):
 class Archive(Operation[None]):
     """Retire a session. Idempotent; fails with SessionNotFoundError if there is none.
 
-    Fails with StoreError(cause="leased") if another process has the session.
+    Fails with StoreError(cause="leased") if another process has the session, with StoreError(cause="lease_lost") if one
+    had it since: it may have left a turn open, which has to be ended first.
 
     Attributes:
         session_id: the session.
         audit: the entry of the audit, which is added if the session was not retired before.
+        lease: the lease under which the session was loaded.
     """
 
     session_id: str
     audit: AuditEntry | None = None
+    lease: Lease = FIRST
 
 
 @frozen

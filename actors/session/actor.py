@@ -82,6 +82,7 @@ from warren.conversation.views import (
 from warren.conversation.waits import DECIDED, Wait
 from warren.mailbox import Mail, Mailbox, Message
 from warren.models.tools import Tool
+from warren.reports.audit import AuditEntry
 from warren.reports.tracing import context_of, here
 from warren.storage.operations import Archive, Attach, Delete, InputOutcome
 from warren.storage.refusals import retired
@@ -214,6 +215,12 @@ class SessionActor:
     def current(self) -> bool:
         """Whether the record is here, and the store can have no newer one."""
         return self.conversation.current
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether callers wait here for a turn, and another process may have the session by now."""
+        conversation = self.conversation
+        return conversation.record is not None and not conversation.current and conversation.inbox.has_callers
 
     @property
     def turn_runs(self) -> bool:
@@ -1170,45 +1177,45 @@ class SessionActor:
     # -- the end
 
     async def _retire(self) -> Result:
-        """Archive or delete the session in the store, if the retirers ask for it."""
+        """Store what is left of the session, and archive or delete it if the retirers ask for that."""
         retirers = [mail.message for mail in self._machine.retirers if isinstance(mail.message, Retire)]
         # The first of several that ask for the same is the one that the audit names.
-        asked = {each.how: each.audit for each in reversed(retirers)}
-        storage, session_id = self.shared.storage, self.session_id
-        if asked.keys() != {"stop"}:
-            # If another process has the session, the store refuses.
-            await self._load(Need.LEASE_ASKED_FOR)
-        refused = await self.conversation.store_pending()
-        if "archive" in asked and "delete" not in asked and self.conversation.open_turn is not None:
+        asked: dict[str, AuditEntry | None] = {each.how: each.audit for each in reversed(retirers)}
+        stops, error = asked.keys() == {"stop"}, None
+        if stops:
+            await self.conversation.store_pending()
+        elif (refused := (await self._load(Need.LEASE_ASKED_FOR)).refused) is not None:
+            return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, refused)
+        else:
             try:
-                await self._end_left(cancelled())
+                await self._end_session(asked)
             except WarrenError as exc:
                 return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
-        if asked.keys() != {"stop"}:
-            # The next change would wait for the store as long again.
-            if isinstance(refused, StoreError) and refused.away:
-                away = StoreError(refused.message, session_id=session_id, cause="unreachable")
-                return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, away)
-            try:
-                if "delete" in asked:
-                    await storage.write(Delete(session_id, asked["delete"]))
-                else:
-                    await storage.write(Archive(session_id, asked["archive"]))
-            except WarrenError as exc:
-                return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
-        error = None
-        self.background.end(for_good=asked.keys() != {"stop"})
+        self.background.end(for_good=not stops)
         if "delete" in asked:
             try:
-                await forget_deleted(session_id, storage, self.shared.memory)
+                await forget_deleted(self.session_id, self.shared.storage, self.shared.memory)
             except WarrenError as exc:  # the session is gone all the same
                 error = exc
         return partial(self._apply_retired, Signal.RETIRED, asked, error)
 
+    async def _end_session(self, asked: Mapping[str, AuditEntry | None]) -> None:
+        """Archive or delete the session in the store. Raises WarrenError if that refuses."""
+        conversation, storage, session_id = self.conversation, self.shared.storage, self.session_id
+        refused = await conversation.store_pending()
+        if "delete" not in asked and conversation.open_turn is not None:
+            await self._end_left(cancelled())
+        if isinstance(refused, StoreError) and refused.away:  # the next change would wait for the store as long again
+            raise StoreError(refused.message, session_id=session_id, cause="unreachable")
+        if "delete" in asked:
+            await storage.write(Delete(session_id, asked["delete"]))
+        else:
+            await storage.write(Archive(session_id, asked["archive"], conversation.held))
+
     def _apply_retired(self, signal: Signal, asked: Collection[str], error: WarrenError | None) -> None:
         machine = self._machine
-        if isinstance(error, StoreError) and error.unknown:
-            self.conversation.lease = None  # the store may have done it
+        if isinstance(error, StoreError) and leaves_unsure(error):
+            self.conversation.lease = None
         if signal is Signal.RETIRED:
             if "delete" in asked and (kept := self.conversation.open_turn) is not None:
                 self._count_left(kept, cause_of(cancelled()), 0)

@@ -140,6 +140,11 @@ class Conversation:
         return fence.unproved(self.log.session_id)
 
     @property
+    def held(self) -> Lease:
+        """The lease under which this process writes the session."""
+        return self.lease or FIRST
+
+    @property
     def archived(self) -> bool:
         """Whether the session is known to be retired."""
         return self.record is not None and self.record.archived
@@ -253,9 +258,8 @@ class Conversation:
         for problem in claimed.lost:
             logger.error("%s: it is passed over", problem)
         left, kept = self.open_turn, record.turn
-        if left is not None and (kept is None or kept.first_seq != left.first_seq):
-            self.inbox.ended_elsewhere()
-        elif left is not None and kept is not None and left.parked and left.lives == kept.lives:
+        same = left is not None and kept is not None and (left.first_seq, left.lives) == (kept.first_seq, kept.lives)
+        if left is not None and kept is not None and same and left.parked:
             record = record.changed(turn=kept.changed(deaths=left.deaths, parked=True))  # as of `roll_back`
         self._begin(record)
         self._take_lease(claimed.lease)
@@ -279,7 +283,7 @@ class Conversation:
                 try:
                     await self.acquire()
                     record = self.known.changed(last_seq=self.log.last_seq)
-                    events, lease = self.log.unstored(None), self._lease()
+                    events, lease = self.log.unstored(None), self.held
                     charges = tuple(self.charges)
                     hurried, base = self._locked, self._base()
                     commit = Commit(record, (), events, lease=lease, charges=charges, hurried=hurried, base=base)
@@ -304,6 +308,9 @@ class Conversation:
             self.storage.release(self.log.session_id, lease)
 
     def _begin(self, record: SessionRecord) -> None:
+        left, kept = self.open_turn, record.turn
+        if left is not None and (kept is None or kept.first_seq != left.first_seq):
+            self.inbox.ended_elsewhere()
         self.log.begin(record.last_seq)
         self.record, self._context = record, None
         # Nobody knows whether the newest commit came to be: the ledger has what this record has.
@@ -348,7 +355,7 @@ class Conversation:
         try:
             ended = (Charge(record.model, turns=1),)
             events = self.log.unstored(terminal)
-            await self.storage.write(Commit(self.record, (), events, lease=self._lease(), charges=ended, base=base))
+            await self.storage.write(Commit(self.record, (), events, lease=self.held, charges=ended, base=base))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -552,7 +559,7 @@ class Conversation:
         over = trio.Event()
         self._answering[over] = wait.key  # a result and the end of its wait may both be on their way
         try:
-            await self.storage.write(StoreAnswer(self.log.session_id, wait, self._lease(), audit))
+            await self.storage.write(StoreAnswer(self.log.session_id, wait, self.held, audit))
         except StoreError as exc:
             if not await self.storage.after_crash(exc, stored):
                 raise
@@ -626,7 +633,7 @@ class Conversation:
             record = record.changed(allowed_tools=self.record.allowed_tools)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
-        base, lease = self._base(), self.lease or FIRST
+        base, lease = self._base(), self.held
         commit = Commit(
             *(record, rows, events, compaction, lease, inputs, creation, charges),
             audit=audit,
@@ -645,9 +652,6 @@ class Conversation:
     def _base(self) -> tuple[int, int] | None:
         record = self.record
         return None if record is None else (record.message_count, record.last_seq)
-
-    def _lease(self) -> Lease:
-        return self.lease or FIRST
 
     async def _stored_after_all(self, error: StoreError, record: SessionRecord) -> bool:
         """Look for a commit in the store if the storage actor crashed before it could answer."""

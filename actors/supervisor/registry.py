@@ -41,6 +41,11 @@ class Handle:
         return self.log.session_id
 
     @property
+    def unsure(self) -> bool:
+        """Whether a reader or a caller waits here for the end of a turn that may have ended elsewhere."""
+        return self.log.unsure or (self.actor is not None and self.actor.left_behind)
+
+    @property
     def needed(self) -> bool:
         """Whether there is something here that a new actor could not get from the store."""
         return self.log.needed or bool(self.host_objects)

@@ -50,10 +50,10 @@ class StoreWatcher:
     async def recover_loop(self) -> None:
         """Wake sessions for which something waits and that no process has, for ever.
 
-        That is an input, or a reader that may have to be told of the end of a lost turn. The sessions are of processes
-        that died, or of this one, if their actors crashed or left with work undone. To find them costs more the more
-        inputs wait, so they are looked for when a process has gone, and else once in a lease. So are parked turns,
-        which are counted more often as long as there are any.
+        That is an input, or a reader or a caller that may have to be told of the end of a turn that was lost, or that
+        another process has taken over. The sessions are of processes that died, or of this one, if their actors crashed
+        or left with work undone. To find them costs more the more inputs wait, so they are looked for when a process
+        has gone, and else once in a lease. So are parked turns, which are counted more often as long as there are any.
         """
         pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
         while True:
@@ -86,9 +86,9 @@ class StoreWatcher:
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(found)
-        for log in [handle.log for handle in self._supervisor.registry if handle.log.unsure]:
+        for session_id in [handle.session_id for handle in self._supervisor.registry if handle.unsure]:
             with contextlib.suppress(WarrenError):
-                self._supervisor.mailbox(log.session_id).tell(TakeOver())
+                self._supervisor.mailbox(session_id).tell(TakeOver())
 
     async def _count(self, store: "Store") -> None:
         self._supervisor.parked_turns = sum((await store.read(OpenTurns(ANY_TENANT))).values())

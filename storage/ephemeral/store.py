@@ -232,6 +232,8 @@ class EphemeralStore(Contents):
         if session_id in self.ended:
             return
         session = self._session(session_id)
+        if isinstance(operation, Archive) and session.epoch != operation.lease.epoch:
+            raise taken_over(session_id, None)
         del self.sessions[session_id]
         tenant, peer = session.record.tenant, session.record.options.peer
         if peer is not None:

@@ -63,16 +63,18 @@ _ANSWERED: Final = """
 _PUT_BACK: Final = """
     UPDATE warren.sessions SET holder = NULL WHERE session_id = $1 AND holder = $2::int AND epoch = $3::int8
 """
-# Raising the epoch fences a holder that counts as dead and wakes up later.
 _ARCHIVE: Final = f"""
-    WITH emptied AS (DELETE FROM warren.inbox WHERE session = $1::int8),
-        settled AS (DELETE FROM warren.calls WHERE session = $1::int8),
-        over AS (UPDATE warren.waits SET state = 'settled' WHERE session = $1::int8 AND state <> 'settled')
-    UPDATE warren.sessions SET state = {ARCHIVED}, turn = NULL, wakes = NULL,
-        holder = CASE WHEN holder <> $2::int THEN NULL ELSE holder END,
-        epoch = epoch + CASE WHEN holder <> $2::int THEN 1 ELSE 0 END,
-        last_seq = last_seq + CASE WHEN holder <> $2::int THEN {SEQ_STRIDE} ELSE 0 END
-    WHERE key = $1::int8
+    WITH archived AS (
+            UPDATE warren.sessions SET state = {ARCHIVED}, turn = NULL, wakes = NULL
+            WHERE key = $1::int8 AND coalesce(holder, $2::int) = $2::int AND epoch = $3::int8 RETURNING key
+        ),
+        emptied AS (DELETE FROM warren.inbox WHERE session = (SELECT key FROM archived)),
+        settled AS (DELETE FROM warren.calls WHERE session = (SELECT key FROM archived)),
+        over AS (
+            UPDATE warren.waits SET state = 'settled'
+            WHERE session = (SELECT key FROM archived) AND state <> 'settled'
+        )
+    SELECT key FROM archived
 """
 _ANSWERS: Final = f"""
     SELECT key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
@@ -180,7 +182,8 @@ async def archive(operation: ops.Archive, db: Connection, holder: Holder) -> Non
     if state == DELETED:
         raise not_found(operation.session_id)
     if state != ARCHIVED:
-        await db.fetch(_ARCHIVE, session, holder.key)
+        if not await db.fetch(_ARCHIVE, session, holder.key, operation.lease.epoch):
+            raise taken_over(operation.session_id, None)
         await audit.add(db, (operation.audit,))
 
 

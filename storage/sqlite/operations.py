@@ -53,7 +53,7 @@ from warren.storage.sqlite import attachments, audit, open_turns, waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
-from warren.storage.sqlite.lease import END_LEASE, Holder
+from warren.storage.sqlite.lease import Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # The fence: a tombstone, and a session under another lease, are left alone, and then no key is returned. An archived
@@ -105,7 +105,10 @@ _TAKE: Final = f"""
 ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
 # The epoch, as a release may come late: the same process may have taken the session anew.
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
-_ARCHIVE: Final = f"UPDATE sessions SET state = 1, turn = NULL, wakes = NULL, change = {NEXT_CHANGE} WHERE key = ?"
+_ARCHIVE: Final = f"""
+    UPDATE sessions SET state = {ARCHIVED}, turn = NULL, wakes = NULL, change = {NEXT_CHANGE}
+    WHERE key = ?1 AND coalesce(holder, ?2) = ?2 AND epoch = ?3 RETURNING key
+"""
 _AWAKE: Final = "UPDATE sessions SET wakes = NULL WHERE key = ? AND wakes IS NOT NULL"
 _LABEL: Final = f"""
     UPDATE sessions SET labels = ?, title = ?, details = coalesce(?, details), change = {NEXT_CHANGE} WHERE key = ?
@@ -263,8 +266,8 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
     if state == DELETED:
         raise not_found(operation.session_id)
     if state != ARCHIVED:
-        db.execute(END_LEASE, (key, holder.key))
-        db.execute(_ARCHIVE, (key,))
+        if db.execute(_ARCHIVE, (key, holder.key, operation.lease.epoch)).get is None:
+            raise taken_over(operation.session_id, None)
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
         open_turns.settle(db, key)
         waits.settle_all(db, key)

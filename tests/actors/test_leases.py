@@ -1,6 +1,5 @@
 """Two runtimes on one store: reads everywhere, turns where the lease is."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -12,34 +11,19 @@ import trio.testing
 
 from tests.support.asking import ask
 from tests.support.checks import numbers
-from tests.support.faulty_store import Faults, FaultyStore
+from tests.support.faulty_store import Faults
+from tests.support.hanging import expire_leases, store_of, wake
 from tests.support.models import FunctionModel, GatedModel, says, stuck
-from tests.support.runtime import Recorder, new_session, open_runtime, replay, storage_of, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
 from warren.actors.supervision import ActorFailedError
 from warren.base.errors import LeasedError, SessionNotFoundError, SessionNotRunningError, StoreError, WarrenError
 from warren.conversation.events import RunCompleted, RunFailed
 from warren.conversation.messages import AssistantMessage
 from warren.settings.config import Config, Limits
-from warren.storage.sqlite import SqliteStore
 
 pytestmark = pytest.mark.virtual_time
 SOON = Config(limits=Limits(idle_after=10))
-
-
-async def store_of(service: Service) -> SqliteStore:
-    """Return a runtime's store."""
-    store = await storage_of(service).reader()
-    assert isinstance(store, FaultyStore)
-    assert isinstance(store.behind, SqliteStore)
-    return store.behind
-
-
-async def expire_leases(service: Service) -> None:
-    """Let a runtime's leases run out, as where its process was stopped."""
-    store = await store_of(service)
-    store.me.clock = lambda: 0.0
-    await store.renew()
 
 
 @asynccontextmanager
@@ -246,13 +230,6 @@ async def test_an_interrupt_during_the_claim_frees_the_session(tmp_path: Path) -
 
 
 # -- who slept, and what was taken away meanwhile
-
-
-async def wake(service: Service) -> None:
-    """Let a runtime that hung go on."""
-    store = await store_of(service)
-    store.me.clock = time.time
-    await trio.sleep(10)
 
 
 async def test_who_lapsed_once_is_alive_again(tmp_path: Path) -> None:

@@ -291,9 +291,9 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "an archive leaves the inputs",
         "storage/sqlite/operations.py",
-        """        db.execute(_ARCHIVE, (key,))
+        """            raise taken_over(operation.session_id, None)
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))""",
-        """        db.execute(_ARCHIVE, (key,))""",
+        """            raise taken_over(operation.session_id, None)""",
         "A session that was archived has nothing to do.",
         "nothing_stays",
         soon=True,
@@ -301,8 +301,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "an archive leaves the open turn",
         "actors/session/actor.py",
-        """if "archive" in asked and "delete" not in asked and self.""",
-        """if "archive" in asked and "delete" in asked and self.""",
+        """if "delete" not in asked and conversation.open_turn""",
+        """if "delete" in asked and conversation.open_turn""",
         "A session that was archived has nothing to do.",
         "calls_have_results",
         soon=True,

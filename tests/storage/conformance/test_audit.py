@@ -13,7 +13,7 @@ from tests.storage.samples import NOW, turn, updated
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.calls.operators import AuditRequest
 from warren.calls.sessions import ForkRequest
-from warren.storage.operations import Archive, Audit, Delete, Fork
+from warren.storage.operations import Archive, Audit, Delete, Fork, Lease
 from warren.storage.queries import ANY_TENANT, AuditEntries, SessionStart
 from warren.storage.store import Store
 
@@ -30,7 +30,7 @@ async def test_an_entry_is_there_if_its_change_is(home: Home, tmp_path: Path) ->
     async with home(tmp_path) as store:
         await done(store, created("a"))
         await done(store, Fork("b", NOW, ForkRequest("a"), "ann", said("fork", "b", after=1)))
-        await done(store, Archive("b", said("archive", "b", after=2)))
+        await done(store, Archive("b", said("archive", "b", after=2), Lease(0)))  # nobody has had it
         await done(store, Delete("a", said("delete", "a", after=3)))
         expected = [("create", "a"), ("fork", "b"), ("archive", "b"), ("delete", "a")]
         assert await told(store) == expected

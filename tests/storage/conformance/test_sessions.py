@@ -250,6 +250,20 @@ async def test_a_key_creates_one_session(home: Home, tmp_path: Path) -> None:
         assert await store.read(CreatedUnder("default", "other")) is None
 
 
+async def test_an_archive_follows_what_was_loaded(home: Home, tmp_path: Path) -> None:
+    """Under a lease that somebody has had since, a session is not archived: it may have a turn that is open."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await done(store, Release("a", Lease(1)))
+        lease = (await claimed(store)).lease
+        with pytest.raises(StoreError) as refused:
+            await done(store, Archive("a", lease=Lease(1)))
+        assert refused.value.cause == "lease_lost"
+        assert [each.session_id for each in await store.read(SessionList("default"))] == ["a"]
+        await done(store, Archive("a", lease=lease))
+        assert await store.read(SessionList("default")) == []
+
+
 @pytest.mark.parametrize("end", [Archive, Delete])
 async def test_an_ended_session_takes_nothing(home: Home, tmp_path: Path, end: type[Archive | Delete]) -> None:
     """It is not listed, ends twice without an error, and takes no labels."""

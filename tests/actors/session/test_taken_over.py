@@ -1,0 +1,135 @@
+"""Sessions that another process has taken over while theirs hung, and what is left of them in its memory."""
+
+import math
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.support.asking import ask
+from tests.support.checks import assert_valid_transcript
+from tests.support.crashing import actor_of
+from tests.support.hanging import expire_leases, store_of, wake
+from tests.support.models import reply, says
+from tests.support.runtime import new_session, open_runtime, transcript
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError, LeasedError, StoreError
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.models.tools import Tool, ToolOutput, current_call, tool
+
+pytestmark = pytest.mark.virtual_time
+DIG = reply("", ToolUseBlock("dig", "dig"))
+ORDER = reply("", ToolUseBlock("order", "order"))
+
+
+def dig(seconds: float = math.inf) -> Tool:
+    """Return a tool that takes some time."""
+
+    async def dig() -> str:
+        """Dig."""
+        await trio.sleep(seconds)
+        return "a hole"
+
+    return tool(dig)
+
+
+async def results(service: Service, session_id: str) -> list[str]:
+    """Return the texts of all results of a session's tools."""
+    found = await transcript(service, session_id)
+    assert_valid_transcript(found)
+    return [each.content for message in found if isinstance(message, ToolResultsMessage) for each in message.results]
+
+
+async def test_an_archive_ends_a_turn_that_was_left_open_meanwhile(tmp_path: Path) -> None:
+    """Who archives a session by what it remembers of it is refused, and the next try ends the turn with its calls."""
+    async with (
+        open_runtime(says(["one"]), store=tmp_path) as gateway,
+        open_runtime(says(DIG), store=tmp_path, tools=[dig()]) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = (await gateway.create_session("hello")).session_id
+        await expire_leases(gateway)
+        ask(nursery, command.start_turn, session_id, "dig", mode="queue", idempotency_key="k")
+        await trio.sleep(0.2)
+        await expire_leases(command)
+        (await store_of(gateway)).me.clock = time.time  # it goes on, and has not renewed its leases yet
+        with pytest.raises(StoreError) as caught:
+            await gateway.archive(session_id)
+        assert (caught.value.cause, caught.value.retryable) == ("lease_lost", True)
+        await gateway.archive(session_id)
+        (result,) = await results(gateway, session_id)
+        assert result.startswith("not known")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_caller_hears_of_the_end_at_another_process(tmp_path: Path, key: str | None, *, watched: bool) -> None:
+    """The turn waited here, and ended there: its caller need not wait for the time at which it would have gone on."""
+    tokens = list[str]()
+
+    @tool
+    async def order() -> ToolOutput:
+        """Order."""
+        await trio.lowlevel.checkpoint()
+        tokens.append(current_call().token(expires=30 * 86_400))
+        return ToolOutput.later(tokens[-1])
+
+    async with (
+        open_runtime(says(ORDER), store=tmp_path, tools=[order]) as gateway,
+        open_runtime(says(["there it is"]), store=tmp_path, tools=[order]) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        if watched:
+            nursery.start_soon(watch, gateway, session_id)
+        options: dict[str, Any] = {} if key is None else {"mode": "queue", "idempotency_key": key}
+        turn = ask(nursery, partial(gateway.start_turn, session_id, "order", **options))
+        await trio.sleep(0.2)
+        await expire_leases(gateway)
+        await command.complete_tool(tokens[0], "here")
+        await trio.sleep(0.2)
+        assert await results(command, session_id) == ["here"]
+        await wake(gateway)
+        with trio.fail_after(120):
+            if key is None:
+                assert (await turn.failure(AgentError)).cause == "outcome_unknown"
+            else:
+                assert (await turn.failure(LeasedError)).retryable
+                assert (await gateway.start_turn(session_id, "order", **options)).text == "there it is"
+        nursery.cancel_scope.cancel()
+
+
+async def watch(service: Service, session_id: str) -> None:
+    """Read the events of a session."""
+    async with service.subscribe(session_id) as events:
+        async for _ in events:
+            pass
+
+
+async def test_the_death_of_the_process_that_took_the_session_counts(tmp_path: Path) -> None:
+    """A process that comes back to a session counts it, also if it has itself left an earlier turn half done."""
+    async with (
+        open_runtime(says(DIG, DIG), store=tmp_path, tools=[dig(60)]) as gateway,
+        open_runtime(says(["one"], DIG), store=tmp_path, tools=[dig()]) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        ask(nursery, gateway.start_turn, session_id, "one", mode="queue", idempotency_key="k1")
+        await trio.sleep(1)
+        await expire_leases(gateway)
+        assert (await command.start_turn(session_id, "one", mode="queue", idempotency_key="k1")).text == "one"
+        ask(nursery, command.start_turn, session_id, "two", mode="queue", idempotency_key="k2")
+        await trio.sleep(1)
+        await expire_leases(command)
+        await wake(gateway)
+        await trio.sleep(90)  # its tool has ended, and what it wanted to store of the first turn was refused
+        actor = actor_of(gateway, session_id)
+        assert actor is not None
+        turn = actor.conversation.open_turn
+        assert turn is not None
+        assert (turn.resumed, turn.deaths) == (1, 1)
+        nursery.cancel_scope.cancel()
