@@ -1,10 +1,14 @@
 """Answers to what tool calls wait for: who may give which, and what those hear whose answer does not count."""
 
+import json
 from datetime import datetime
 from typing import Final
 
+import attrs
+
 from warren.actors.protocol import GiveAnswer
 from warren.base.errors import InvalidParamsError, SessionBusyError
+from warren.conversation.messages import ToolResult
 from warren.conversation.views import TurnView
 from warren.conversation.waits import Wait, WaitReason
 
@@ -30,14 +34,30 @@ def contradiction(wait: Wait, message: GiveAnswer) -> InvalidParamsError | None:
     """Return the error of an answer to a wait that is over; None if it says what the answer of then has said."""
     if wait.decision is not None and message.decision is not None and wait.decision.allow == message.decision.allow:
         return None
-    if wait.result is not None and wait.result == message.result:
+    if same_result(wait.result, message.result):
         return None
     if wait.decision is not None:
-        how = "allowed" if wait.decision.allow else "denied"
-        return _at(message, f"tool call {wait.wait_id!r} was {how}{_when(wait)}")
-    if wait.result is not None:
-        return _at(message, f"tool call {wait.wait_id!r} has got another result{_when(wait)}")
-    return _at(message, f"tool call {wait.wait_id!r} waits no more: nobody answered in time, or its turn has ended")
+        how = f"was {'allowed' if wait.decision.allow else 'denied'}{_when(wait)}"
+    elif wait.result is not None:
+        how = f"has got another result{_when(wait)}"
+    else:
+        how = "waits no more: nobody answered in time, or its turn has ended"
+    return InvalidParamsError.at(_field(message), f"tool call {wait.wait_id!r} {how}", cause="settled")
+
+
+def same_result(given: ToolResult | None, again: ToolResult | None) -> bool:
+    """Return whether a call gets the result that it has: of JSON, members in another order make no other object."""
+    if given is None or again is None or given == again:
+        return given is not None and again is not None
+    return given == attrs.evolve(again, content=given.content) and _ordered(given.content) == _ordered(again.content)
+
+
+def _ordered(content: str) -> str:
+    """Return JSON with the members of its objects in order, and any other text as it is."""
+    try:
+        return json.dumps(json.loads(content), sort_keys=True)
+    except ValueError:
+        return content
 
 
 def _when(wait: Wait) -> str:
@@ -47,11 +67,11 @@ def _when(wait: Wait) -> str:
 def not_waiting(message: GiveAnswer) -> InvalidParamsError:
     """Return the error of an answer that no call waits for."""
     what = "a result" if message.decision is None else "approval"
-    return _at(message, f"no tool call {message.wait_id!r} waits for {what}")
+    return InvalidParamsError.at(_field(message), f"no tool call {message.wait_id!r} waits for {what}")
 
 
-def _at(message: GiveAnswer, problem: str) -> InvalidParamsError:
-    return InvalidParamsError.at("$.token" if message.decision is None else "$.call_id", problem)
+def _field(message: GiveAnswer) -> str:
+    return "$.token" if message.decision is None else "$.call_id"
 
 
 def waiting_for(turn: TurnView) -> SessionBusyError:

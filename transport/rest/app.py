@@ -318,7 +318,7 @@ class _Rest:
                     return self._answered(row, await self._while_heard(request, row.method, login, params))
                 return self._answered(row, await self._call(row.method, login, params))
             except InvalidParamsError as exc:
-                return failure(exc, _refusal(row, exc.path))
+                return failure(exc, _refusal(row, exc))
             except (WarrenError, RefusedError):
                 raise
             except Exception:
@@ -348,7 +348,7 @@ class _Rest:
                 raise exc.refusal() from None
             except InvalidParamsError as exc:
                 found = form.renamed(exc, len(asked.attachments))
-                return failure(found, _refusal(row, str(exc.path)))
+                return failure(found, _refusal(row, exc))
         finally:
             host.opened.room.drop(place)
 
@@ -427,9 +427,11 @@ async def _parameters(row: RestRoute, request: Request) -> dict[str, Any]:
     return parameters.with_path(data, request.path_params)
 
 
-def _refusal(row: RestRoute, path: str) -> int:
+def _refusal(row: RestRoute, exc: InvalidParamsError) -> int:
     """Return the status of a request whose parameters were good one by one, and do not fit this server."""
-    name = re.split(r"[.\[]", path.removeprefix("$."))[0]
+    if exc.cause is not None:
+        return exc.numbers.http
+    name = re.split(r"[.\[]", str(exc.path).removeprefix("$."))[0]
     if f"{{{name}}}" in row.path:
         return 409 if name == "session_id" else 404  # an unknown session has an error of its own
     field = attrs.fields_dict(row.method.params).get(name)

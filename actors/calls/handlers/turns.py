@@ -12,6 +12,7 @@ from warren.actors.events.eventlog import Beginning, Telling, utc_now
 from warren.actors.limits.limiter import FOR_TURN
 from warren.actors.limits.tenancy import Acceptance
 from warren.actors.protocol import AwaitTurn, Compact, GiveAnswer, Interrupt, StartTurn
+from warren.actors.session.answers import same_result
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
@@ -225,7 +226,7 @@ async def _was_given(local: Local, claims: CompletionToken, result: ToolResult) 
     """Return whether a call has got a result while its token was good."""
     query = StoredWait(claims.session_id, claims.tenant, claims.call_id, (*OUTSIDE, "background"))
     wait = await local.read(query)
-    return wait is not None and (wait.data or {}).get("token") == claims.mark and wait.result == result
+    return wait is not None and (wait.data or {}).get("token") == claims.mark and same_result(wait.result, result)
 
 
 async def approvals(local: Local, call: ApprovalsRequest) -> ApprovalPage:

@@ -36,6 +36,7 @@ MAX_NAME: Final = 200
 """Characters of a path or an id in an error."""
 
 SessionNotFoundCause = Literal["archived", "retired"]
+InvalidParamsCause = Literal["settled"]
 StoreCause = Literal[
     "cannot_open",
     "closed",
@@ -506,22 +507,35 @@ class InvalidParamsError(WarrenError):
         message: one sentence, which begins with the path.
         path: the field, as in `$.budget.max_steps`; it is cut to `MAX_NAME` characters.
         session_id: the session that the error is about.
+        cause: `settled` if the value is good, and comes too late; None if it is bad.
     """
 
     code = ErrorCode.INVALID_PARAMS
+    cause: InvalidParamsCause | None
 
-    def __init__(self, message: str, *, path: str, session_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, path: str, session_id: str | None = None, cause: InvalidParamsCause | None = None
+    ) -> None:
         shown = _clip(path, MAX_NAME)
         if message.startswith(path):
             message = shown + message[len(path) :]
-        super().__init__(message, session_id=session_id, details={"path": shown})
+        super().__init__(message, session_id=session_id, cause=cause, details={"path": shown})
         self.path = shown
 
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of the table. If the value comes too late, the status over HTTP is 409."""
+        numbers = NUMBERS[self.code]
+        return attrs.evolve(numbers, http=409) if self.cause == "settled" else numbers
+
     @classmethod
-    def at(cls, path: str, problem: str, *, session_id: str | None = None) -> "InvalidParamsError":
+    def at(
+        cls, path: str, problem: str, *, session_id: str | None = None, cause: InvalidParamsCause | None = None
+    ) -> "InvalidParamsError":
         """Return the error of a field that has a problem."""
-        return cls(f"{path}: {problem}", path=path, session_id=session_id)
+        return cls(f"{path}: {problem}", path=path, session_id=session_id, cause=cause)
 
     def of(self, path: str) -> "InvalidParamsError":
         """Return the same error about another field, which gave this one its value."""
-        return InvalidParamsError(path + self.message.removeprefix(self.path), path=path, session_id=self.session_id)
+        message = path + self.message.removeprefix(self.path)
+        return InvalidParamsError(message, path=path, session_id=self.session_id, cause=self.cause)

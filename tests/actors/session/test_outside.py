@@ -222,6 +222,33 @@ async def test_a_result_twice(tmp_path: Path, *, kept: bool) -> None:
             ]
 
 
+@pytest.mark.parametrize(
+    ("first", "again", "others"),
+    [
+        ({"b": [True], "a": {"y": "ü", "x": 1}}, {"a": {"x": 1, "y": "ü"}, "b": [True]}, [{"b": [1]}, {}, "b"]),
+        ({"ok": True}, {"ok": True}, [{"ok": 1}, {"ok": "true"}, True]),
+        ([1, 2], [1, 2], [[2, 1], [1.0, 2], "[1,2"]),
+        ("[1", "[1", [[1], "[1 "]),
+    ],
+)
+async def test_what_counts_as_the_same_result(
+    tmp_path: Path, first: object, again: object, others: list[object]
+) -> None:
+    """An object with its members in another order is the same one, in any process; another value is another result."""
+    post = Post()
+    async with building(post, tmp_path) as (service, session_id):
+        await until_waiting(service, session_id)
+        await service.complete_tool(post.tokens[0], first)
+        await service.complete_tool(post.tokens[0], again)
+        for other in others:
+            with pytest.raises(InvalidParamsError, match="has got another result"):
+                await service.complete_tool(post.tokens[0], other)
+        await text_of(service, session_id)
+    post.ahead += 2 * DAY
+    async with post.open(tmp_path) as service:
+        await service.complete_tool(post.tokens[0], again)
+
+
 async def test_two_results_at_once(tmp_path: Path) -> None:
     """The first one counts, and the sender of the other hears that it does not."""
     post, heard = Post(), list[str]()

@@ -1,6 +1,7 @@
 """Every route, over real sockets, against the real runtime."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ from tests.support.fake_service import FakeService, hit
 from tests.support.models import Puppet
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.rest.serving import served
+from warren import Gates, Switches
 from warren.base.errors import ProviderError
 from warren.calls.facade import Health
 from warren.conversation.options import CompactionConfig
 from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.models.tools import tool
 from warren.reports.health import Status
 from warren.settings.config import Config, Limits
+from warren.transport.embed import open_supervisor
+from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
 from warren.transport.rest.routes import ROUTES
 
 
@@ -217,6 +222,29 @@ async def test_each_route_calls_the_method_it_names() -> None:
         }
         reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history", "wait_turn"}
         assert called == reached | needing_nothing | {"tenants", "usage", "nodes", "drain_node", "check_store"}
+
+
+async def test_a_call_that_was_decided_is_known() -> None:
+    """Another decision comes too late, which is 409 with its cause; 404 is for a call that is not there."""
+    steps = ScriptedStep(tool_calls=(ScriptedCall("dig", id="c1"), ScriptedCall("dig", id="c2"))), ScriptedStep("Dug.")
+
+    @tool(category="shell")
+    def dig() -> str:
+        return "a hole"
+
+    config = Config(provider="model", model="scripted", switches=Switches(shell="enable"), gates=Gates(shell="ask"))
+    runtime = open_supervisor(config, tools=[dig], providers={"model": ScriptedProvider(Script(steps))}, environ={})
+    async with runtime as service, rest(service) as http, trio.open_nursery() as nursery:
+        here = (await http.post("/sessions", json={"prompt": None})).headers["location"]
+        nursery.start_soon(partial(http.post, f"{here}/messages", json={"prompt": "Dig."}))
+        while len((await http.get("/approvals")).json()["approvals"]) < 2:  # noqa: ASYNC110 - a list has no event
+            await trio.sleep(0.01)
+        for decision, status in (("deny", 200), ("deny", 200), ("allow", 409)):
+            response = await http.post(f"{here}/approvals/c1", json={"decision": decision})
+            assert response.status_code == status
+        assert response.json()["details"] == {"path": "$.call_id", "cause": "settled"}
+        assert (await http.post(f"{here}/approvals/c3", json={"decision": "allow"})).status_code == 404
+        nursery.cancel_scope.cancel()
 
 
 async def test_what_cannot_be_done_is_no_failure_of_the_server() -> None:
