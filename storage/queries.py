@@ -364,12 +364,11 @@ class Holders(Query[Mapping[str, Held]]):
 
 
 @frozen
-class WaitingSessions(Query[Sequence[str]]):
+class WaitingSessions(Query[Mapping[str, str]]):
     """The sessions with an open turn, or an input that waits and begins one, that no other living process has.
 
-    A turn whose calls all wait is left out until it wakes, and so is all else of its session. A session of which a call
-    runs in the background is one of them. The tenants take turns, so that a tenant with many of them does not hold up
-    the others.
+    Each has its tenant; the oldest session is the first. A turn whose calls all wait is left out until it wakes, and so
+    is all else of its session. A session of which a call runs in the background is one of them.
     """
 
 

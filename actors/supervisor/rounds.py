@@ -24,8 +24,12 @@ class Rounds(dict[str, str]):
         return (session_id for queue in self._queues.values() for session_id in queue)
 
     def tenants(self) -> Iterable[str]:
-        """Return the tenants whose sessions wait."""
+        """Return the tenants whose sessions wait, the one whose turn it is first."""
         return self._queues
+
+    def count(self, tenant: str) -> int:
+        """Return how many sessions of a tenant wait."""
+        return len(self._queues.get(tenant, ()))
 
     def add(self, session_id: str, tenant: str) -> None:
         """Let a session wait behind the others of its tenant; one that waits already keeps its place."""
@@ -44,9 +48,11 @@ class Rounds(dict[str, str]):
 
     def pop_next(self, may_begin: Callable[[str], bool]) -> str | None:
         """Take out the session whose turn it is, among those of tenants that may begin; None if there is none."""
-        tenant = next((each for each in self._queues if may_begin(each)), None)
-        if tenant is None:
-            return None
+        tenant = next(filter(may_begin, self._queues), None)
+        return None if tenant is None else self.pop_of(tenant)
+
+    def pop_of(self, tenant: str) -> str:
+        """Take out the first session of a tenant that has one."""
         session_id = next(iter(self._queues[tenant]))
         self._queues.move_to_end(tenant)
         self.discard(session_id)

@@ -7,7 +7,7 @@ there are, because it only ever looks at the first of an ordered queue.
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -24,6 +24,8 @@ BACKOFF: Final = Backoff(first=30.0, longest=3600.0)
 """How long a session is left alone after its crashes, as each try may cost a call of a model."""
 DECLINED: Final = 1.0
 """Seconds for which a session that has declined to leave memory is not told to again, if none may be idle at all."""
+AHEAD: Final = 100
+"""Sessions of a tenant with limits that are loaded before their turns may begin, at most: more wait in the store."""
 RELIEF: Final = 100
 """Sessions that are evicted at once when memory is short. The next look at the memory shows if that was enough."""
 
@@ -116,7 +118,7 @@ class Scheduler:
     # An ordered dict, not a dict: the first key of a dict is found in linear time when many were deleted before it.
     idle: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
     leaving: dict[str, bool] = attrs.field(factory=dict)
-    recovering: set[str] = attrs.field(factory=set)
+    recovering: Rounds = attrs.field(factory=Rounds)
     evictions: int = 0
     refused: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
     _stayed: set[str] = attrs.field(factory=set)  # idle sessions that declined to leave since a session was needed last
@@ -124,7 +126,7 @@ class Scheduler:
     _accounts: dict[str, Accounts] = attrs.field(factory=dict)  # those for which a session's turn counts now
     _wanted: list[str] = attrs.field(factory=list)
     _declined: list[str] = attrs.field(factory=list)
-    _stranded: OrderedDict[str, None] = attrs.field(factory=OrderedDict)
+    _stranded: Rounds = attrs.field(factory=Rounds)
     _pauses: dict[str, Pause] = attrs.field(factory=dict)
 
     # -- decisions
@@ -150,21 +152,29 @@ class Scheduler:
             actions.append(Decline(self._declined.pop()))
         # Nobody waits for the room here, so sessions that nobody has may use it: as many at once as there is room for.
         while self._stranded and self._has_room_beside(self.recovering) and not self.closed:
-            session_id, _ = self._stranded.popitem(last=False)
+            tenant = next(filter(self._may_recover, self._stranded.tenants()), None)
+            if tenant is None:
+                break
+            session_id = self._stranded.pop_of(tenant)
             # A session that only has subscribers here is idle, and had its work in a process that is dead.
             rests = session_id in self.idle or (session_id in self.held and session_id not in self.running)
             if session_id not in self.live or rests:
                 self.live.add(session_id)
-                self.recovering.add(session_id)
+                self.recovering.add(session_id, tenant)
                 actions.append(Recover(session_id))
                 if self.memory_short:  # one after each look at the store has to do
-                    self._stranded.clear()
+                    self._stranded = Rounds()
         # Only the session that is idle longest is looked at: if that one may stay, so may all the others.
         while self.idle and self._must_leave(*next(iter(self.idle.items())), now):
             self._relief -= 1
             actions.append(self._evict(next(iter(self.idle))))
         self._relief = 0  # used up or not: the next look at the memory gives more if it is needed
         return actions
+
+    def _may_recover(self, tenant: str) -> bool:
+        """Return whether one more session of a tenant may be loaded: not beside many whose turns may not begin yet."""
+        ahead = self.waiting.count(tenant) + self.recovering.count(tenant)
+        return ahead < AHEAD or self.tenancy.of_tenant(tenant) is None
 
     def _begin_waiting(self) -> Iterator[Begin]:
         """Let turns begin that wait: one has ended, or memory is no longer short."""
@@ -420,20 +430,19 @@ class Scheduler:
         """Note that the work of a session came to nothing: it crashed, or its turn could not be stored."""
         failures = self._pauses[session_id].failures + 1 if session_id in self._pauses else 1
         self._pauses[session_id] = Pause(failures, now + BACKOFF.delay(failures))
-        self._stranded.pop(session_id, None)
+        self._stranded.discard(session_id)
 
-    def found_waiting(self, sessions: Iterable[str], now: float) -> None:
-        """Note all sessions for which something waits in the store and that no process works on.
+    def found_waiting(self, sessions: Mapping[str, str], now: float) -> None:
+        """Note all sessions for which something waits in the store and that no process works on, with their tenants.
 
         Those of this process are among them if they crashed or left. The backoff of a session that is not among them
         ends: its work is done.
         """
-        found = OrderedDict.fromkeys(sessions)
-        self._pauses = {each: pause for each, pause in self._pauses.items() if each in found}
-        for session_id, pause in self._pauses.items():
-            if now < pause.until:
-                del found[session_id]
-        self._stranded = found
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each in sessions}
+        self._stranded = Rounds()
+        for session_id, tenant in sessions.items():
+            if session_id not in self._pauses or now >= self._pauses[session_id].until:
+                self._stranded.add(session_id, tenant)
 
 
 def shutting_down() -> AgentError:

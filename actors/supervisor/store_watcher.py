@@ -76,7 +76,7 @@ class StoreWatcher:
         if node is not None and node.draining:
             await self._count(store)
             return
-        found = list(await store.read(WaitingSessions()))
+        found = list((await store.read(WaitingSessions())).items())
         wakes = await store.read(NextWake())
         known = self._supervisor.parked_turns or self._supervisor.waiting_turns
         if found or known or wakes is not None:  # those with parked turns are among them
@@ -85,7 +85,7 @@ class StoreWatcher:
         self._supervisor.next_wake = None if wakes is None or wakes <= store.now() else wakes
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
-        await self._supervisor.recover(found)
+        await self._supervisor.recover(dict(found))
         for session_id in [handle.session_id for handle in self._supervisor.registry if handle.unsure]:
             with contextlib.suppress(WarrenError):
                 self._supervisor.mailbox(session_id).tell(TakeOver())

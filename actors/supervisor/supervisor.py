@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -374,19 +374,24 @@ class Supervisor:
         """Let the turns begin that wait and may."""
         self._reassign()
 
-    async def recover(self, sessions: Iterable[str]) -> None:
+    async def recover(self, sessions: Mapping[str, str]) -> None:
         """Wake the sessions for which something waits in the store and that no process works on.
 
         Nor does this process work on its own sessions whose inboxes have paused.
+
+        Args:
+            sessions: the sessions, with their tenants.
         """
-        self._paused = {each for each in self._paused if self._is_paused(each)}
-        self.scheduler.found_waiting((*sessions, *self._paused), trio.current_time())
+        paused = {each: actor.conversation.known.tenant for each in self._paused if (actor := self._paused_at(each))}
+        self._paused = set(paused)
+        self.scheduler.found_waiting({**sessions, **paused}, trio.current_time())
         self._reassign()
         await trio.lowlevel.checkpoint()
 
-    def _is_paused(self, session_id: str) -> bool:
+    def _paused_at(self, session_id: str) -> SessionActor | None:
+        """Return the actor of a session if its inbox has paused."""
         actor = self.registry.find(session_id)
-        return actor is not None and actor.conversation.inbox.paused
+        return actor if actor is not None and actor.conversation.inbox.paused else None
 
     # -- decisions of the scheduler
 

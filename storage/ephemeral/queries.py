@@ -238,17 +238,9 @@ def _held(store: Contents, query: ask.Holders) -> dict[str, Held]:
     }
 
 
-def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> Sequence[str]:
-    rounds: list[list[str]] = []
-    before = Counter[str]()
+def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> dict[str, str]:
     at_now = now()
-    for session_id, each in store.sessions.items():
-        if _has_work(each, at_now):
-            at = before[each.record.tenant]
-            before[each.record.tenant] += 1
-            rounds += [[]] if at == len(rounds) else []
-            rounds[at].append(session_id)
-    return [session_id for found in rounds for session_id in found]
+    return {session_id: each.record.tenant for session_id, each in store.sessions.items() if _has_work(each, at_now)}
 
 
 def _has_work(session: EphemeralSession, at_now: datetime) -> bool:

@@ -109,7 +109,7 @@ _SESSIONS_THAT_WAIT: Final = f"""
     WITH others AS MATERIALIZED (
         SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
     )
-    SELECT session_id FROM (
+    SELECT session_id, tenant FROM (
         SELECT key, session_id, tenant, holder FROM warren.sessions
         WHERE state = {OPEN} AND turn IS NOT NULL AND coalesce(wakes, 0) <= {waits.NOW}
         UNION SELECT key, session_id, tenant, holder FROM warren.sessions
@@ -119,7 +119,7 @@ _SESSIONS_THAT_WAIT: Final = f"""
         WHERE state = {OPEN} AND key IN (
             SELECT session FROM warren.waits w WHERE w.state <> 'settled' AND reason = 'background')
     ) AS s WHERE NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
-    ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
+    ORDER BY key
 """
 _OPEN_TURNS: Final = f"""
     WITH living AS MATERIALIZED (
@@ -309,8 +309,9 @@ async def _last_stored(at: Reading, query: ask.LastStored) -> int | None:
     return found
 
 
-async def _sessions_that_wait(at: Reading, _query: ask.WaitingSessions) -> list[str]:
-    return [unescaped(session_id) for (session_id,) in await at.db.fetch(_SESSIONS_THAT_WAIT, at.me.key)]
+async def _sessions_that_wait(at: Reading, _query: ask.WaitingSessions) -> dict[str, str]:
+    rows = await at.db.fetch(_SESSIONS_THAT_WAIT, at.me.key)
+    return {unescaped(session_id): tenant for session_id, tenant in rows}
 
 
 async def _open_turns(at: Reading, query: ask.OpenTurns) -> dict[str, int]:

@@ -44,8 +44,8 @@ _SESSIONS_THAT_WAIT: Final = f"""
         UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes <= ?1
         UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background'
     )
-    SELECT {raw("session_id, holder")} FROM found CROSS JOIN sessions ON sessions.key = found.session
-    WHERE state = {OPEN} ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY sessions.key), sessions.key
+    SELECT {raw("session_id, tenant, holder")} FROM found CROSS JOIN sessions ON sessions.key = found.session
+    WHERE state = {OPEN} ORDER BY sessions.key
 """
 _KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
 _FROM: Final = f"SELECT {raw('body')} FROM inbox WHERE session = ? AND id = ?"
@@ -113,13 +113,15 @@ def last_number(db: apsw.Connection) -> int:
     return last if type(last) is int and 0 <= last <= MAX_NUMBER else 0
 
 
-def sessions_that_wait(at: Reading, _query: WaitingSessions) -> Rows[str]:
+def sessions_that_wait(at: Reading, _query: WaitingSessions) -> dict[str, str]:
     """Return the sessions with work that no other living process has: see `WaitingSessions`."""
     me = at.me
     rows: list[Any] = at.db.execute(_SESSIONS_THAT_WAIT, (int(me.clock() * 1e6),)).fetchall()
-    alive = {owner for _, owner in rows if owner not in (None, me.key) and me.rival(at.db, owner) is not None}
-    free = (session_id for session_id, owner in rows if owner not in alive)
-    return Rows(free, lambda session_id: text_in(session_id, "session_id"), shown)
+    alive = {owner for *_, owner in rows if owner not in (None, me.key) and me.rival(at.db, owner) is not None}
+    free = (row for row in rows if row[-1] not in alive)
+    return dict(
+        Rows(free, lambda row: (text_in(row[0], "session_id"), text_in(row[1], "tenant")), lambda row: shown(row[0]))
+    )
 
 
 def was_told(at: Reading, query: WasTold) -> bool:

@@ -110,7 +110,7 @@ async def test_an_open_turn_of_a_backup_can_go_on(tmp_path: Path) -> None:
         await written(store, later)
     restore(tmp_path / "backup.sqlite3", StoreConfig(tmp_path / "new" / "store"))
     async with opened(tmp_path / "new") as store:
-        assert await store.read(WaitingSessions()) == ["a"]
+        assert list(await store.read(WaitingSessions())) == ["a"]
         (claimed,) = await written(store, Claim("a"))
         assert (claimed.record.turn, claimed.calls) == (first.record.turn, first.calls)
         assert claimed.waits == first.waits

@@ -176,7 +176,7 @@ async def facts(store: Store) -> list[Any]:
         *found,
         *[await store.read(CreatedUnder("default", "key" + text)) for text in TEXTS],
         *[await store.read(LedgerSums(ANY_TENANT, by)) for by in GROUPS],
-        await store.read(WaitingSessions()),
+        list(await store.read(WaitingSessions())),
         await store.read(OpenTurns(ANY_TENANT)),
         await store.read(NextWake()),
         await store.read(WaitList("default", WAIT_REASONS)),

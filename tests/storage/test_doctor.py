@@ -160,7 +160,7 @@ async def test_open_turns_that_cannot_go_on_are_found_and_end(tmp_path: Path, wh
     aside = (config.path / FILE).read_text()
     assert ('"table":"calls"' if what.startswith("calls") else '"turn":') in aside
     async with opened(tmp_path) as store:
-        assert await store.read(WaitingSessions()) == ([] if of_both else ["e"])
+        assert list(await store.read(WaitingSessions())) == ([] if of_both else ["e"])
         (claimed,) = await written(store, Claim("d"))
         assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
 

@@ -119,7 +119,7 @@ async def test_an_inbox_ends_with_its_session(tmp_path: Path, end: Archive | Del
         await written(store, turn("a"), put("1", key="k"), end)
         (refused,) = await store.write([put("2")])
         assert isinstance(refused, SessionNotFoundError)
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []
     assert rows(tmp_path) == 0
 
 
@@ -129,7 +129,7 @@ async def test_who_has_something_to_begin(tmp_path: Path) -> None:
         await written(store, turn("a"), turn("b"), turn("c"))
         await written(store, put("1", starts=False), put("2", session_id="b"), put("3", session_id="c"))
         await written(store, EndInputs("c", InputOutcome((3,), DONE)))
-        assert await store.read(WaitingSessions()) == ["b"]
+        assert list(await store.read(WaitingSessions())) == ["b"]
 
 
 async def test_another_process_has_the_session(tmp_path: Path) -> None:

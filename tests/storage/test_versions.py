@@ -303,7 +303,7 @@ async def test_open_turns_stay(tmp_path: Path) -> None:
     """One of version 13 has its state and its calls for the process that takes it up."""
     shutil.copy(KEPT / "13.sqlite3", tmp_path / FILE_NAME)
     store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
-    assert await store.read(WaitingSessions()) == ["open"]
+    assert list(await store.read(WaitingSessions())) == ["open"]
     (found,) = await store.write([Claim("open")])
     assert isinstance(found, Claimed)
     assert found.calls == (kept(0, result="it rains"), kept(1, "waiting"), kept(2))
@@ -316,7 +316,7 @@ async def test_waits_stay(tmp_path: Path) -> None:
     shutil.copy(KEPT / "14.sqlite3", tmp_path / FILE_NAME)
     store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
     assert await store.read(NextWake()) == WAKES
-    assert await store.read(WaitingSessions()) == []
+    assert list(await store.read(WaitingSessions())) == []
     assert await store.read(WaitList("turns", ["approval"])) == [("open", wait(1), None)]
     answered = wait(0, "client", state="answered", result=ToolResult("call-0", "it rains"))
     (found,) = await store.write([Claim("open")])

@@ -207,7 +207,7 @@ async def test_its_time_ends_behind_sessions_with_nothing_to_do(tmp_path: Path) 
         idle = [await new_session(service) for _ in range(3)]
         turn = ask(nursery, service.start_turn, await new_session(service), "go")
         await trio.sleep(15)
-        await supervisor_of(service).recover([*idle, session_id])
+        await supervisor_of(service).recover(dict.fromkeys([*idle, session_id], "default"))
         await turn.value()
         await trio.sleep(0.1)
         assert await results(service, session_id) == ["not run: it was not approved in time"]

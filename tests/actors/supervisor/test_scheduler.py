@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from warren.actors.limits.tenancy import Tenancy
 from warren.actors.supervisor.scheduler import (
+    AHEAD,
     BACKOFF,
     RELIEF,
     Begin,
@@ -308,7 +309,7 @@ class Sessions(RuleBasedStateMachine):
             if name not in found:
                 session.backoff_to = 0.0
         self.found = found
-        self.scheduler.found_waiting(found, self.now)
+        self.scheduler.found_waiting({name: TENANT_OF[name] for name in found}, self.now)
         self.assign()
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 9.5, 10.0, 31.0, 65.0]))
@@ -460,13 +461,13 @@ def test_backoff_doubles_up_to_an_hour() -> None:
         failed_at = now
         while not scheduler.assign(now):
             now += BACKOFF.first
-            scheduler.found_waiting(["a"], now)
+            scheduler.found_waiting({"a": "t"}, now)
         waits.append(now - failed_at)
     assert waits == [min(30.0 * 2**number, 3600.0) for number in range(9)]
-    scheduler.found_waiting([], now)
+    scheduler.found_waiting({}, now)
     scheduler.failed("a", now)
     scheduler.ended("a")
-    scheduler.found_waiting(["a"], now + BACKOFF.first)
+    scheduler.found_waiting({"a": "t"}, now + BACKOFF.first)
     assert scheduler.assign(now + BACKOFF.first) == [Recover("a")]
 
 
@@ -474,7 +475,7 @@ def test_work_of_dead_processes_waits_for_room() -> None:
     """As many sessions as may run are recovered at once; one that has nothing to do leaves its room to the next."""
     scheduler = opened("a", max_sessions=2)
     scheduler.begun("a")
-    scheduler.found_waiting(["x", "y", "z"], 1)
+    scheduler.found_waiting({"x": "t", "y": "t", "z": "t"}, 1)
     assert scheduler.assign(1) == [Recover("x")]
     assert scheduler.assign(1) == []
     scheduler.turn_ended("a", 1)
@@ -488,18 +489,36 @@ def test_work_of_dead_processes_waits_for_room() -> None:
     assert scheduler.assign(1) == []
 
 
+def test_work_of_dead_processes_of_a_tenant_with_limits() -> None:
+    """Most of it waits in the store while its turns may not begin, and other tenants take turns with it."""
+    scheduler = Scheduler(Limits(), tenancy=Tenancy({"a": TenantLimits(running_turns=1)}))
+    found = {f"a{number}": "a" for number in range(AHEAD + 2)} | {"b": "b", "c": "c"}
+    scheduler.found_waiting(found, 1)
+    recovered = [each.session_id for each in scheduler.assign(1)]
+    assert recovered[:4] == ["a0", "b", "c", "a1"]
+    assert recovered[4:] == [f"a{number}" for number in range(2, AHEAD)]
+    for each in recovered:
+        scheduler.started(each, 1)
+        scheduler.asks(each, found[each])
+        scheduler.recovered(each)
+    assert scheduler.assign(1) == [Begin("a0"), Begin("b"), Begin("c"), Recover(f"a{AHEAD}")]
+    scheduler.recovered(f"a{AHEAD}")
+    scheduler.turn_ended("a0", 2)
+    assert scheduler.assign(2) == [Begin("a1"), Recover(f"a{AHEAD + 1}")]
+
+
 def test_work_of_dead_processes_while_memory_is_short() -> None:
     """One session is recovered after each look at the store, and only while no turn runs."""
     scheduler = opened("a")
     scheduler.memory(short=True)
     scheduler.begun("a")
-    scheduler.found_waiting(["x", "y"], 1)
+    scheduler.found_waiting({"x": "t", "y": "t"}, 1)
     assert scheduler.assign(1) == []
     scheduler.turn_ended("a", 1)
     assert scheduler.assign(1) == [Recover("x")]
     scheduler.recovered("x")
     assert scheduler.assign(1) == []
-    scheduler.found_waiting(["x", "y"], 2)
+    scheduler.found_waiting({"x": "t", "y": "t"}, 2)
     assert scheduler.assign(2) == [Recover("y")]
 
 
@@ -507,7 +526,7 @@ def test_a_session_that_is_only_followed_here_is_recovered() -> None:
     """It has no work here, as that is of a dead process; one with a turn here is left alone."""
     scheduler = opened("a", "b")
     scheduler.begun("b")
-    scheduler.found_waiting(["a", "b"], 1)
+    scheduler.found_waiting({"a": "t", "b": "t"}, 1)
     assert scheduler.assign(1) == [Recover("a")]
     assert scheduler.assign(1) == []
 

@@ -137,7 +137,7 @@ async def outcome(store: Store, operation: Operation[Any]) -> object:
 
 async def contents(store: Store) -> list[object]:
     """Return all that can be read of the sessions."""
-    found: list[object] = [await store.read(SessionList("default")), await store.read(WaitingSessions())]
+    found: list[object] = [await store.read(SessionList("default")), list(await store.read(WaitingSessions()))]
     found += [await store.read(OpenTurns(ANY_TENANT)), await store.read(NextWake())]
     found.append(sorted(await store.read(WaitList("default", WAIT_REASONS)), key=repr))  # many began at one time
     found.append(await store.read(OpenWaits(IDS)))

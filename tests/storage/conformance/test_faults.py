@@ -137,7 +137,7 @@ async def test_an_open_turn_that_is_damaged_ends(plug: Damaged, row: Row, tmp_pa
         record = await store.read(SessionRow("a", ANY_TENANT))
         assert record is not None
         assert (record.turn is None, record.turn_open) == (row == "turn", True)
-        assert await store.read(WaitingSessions()) == ["a"]
+        assert list(await store.read(WaitingSessions())) == ["a"]
         claimed = await done(store, Claim("a"))
         assert isinstance(claimed, Claimed)
         (problem,) = claimed.lost
@@ -145,7 +145,7 @@ async def test_an_open_turn_that_is_damaged_ends(plug: Damaged, row: Row, tmp_pa
         assert "session a is damaged in the store: " in problem
         assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())
         await done(store, Release("a", claimed.lease))
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []
         again = await done(store, Claim("a"))
         assert (again.record.turn, again.record.turn_open, again.calls, again.lost) == (None, True, (), ())
 

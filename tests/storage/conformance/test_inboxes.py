@@ -44,14 +44,14 @@ async def test_inputs_wait_until_a_turn_takes_them(home: Home, tmp_path: Path) -
         other = await entered(store, put("3", session_id="b", starts=False))
         numbers = [each.numbered.number for each in (one, two, other)]
         assert numbers == sorted(set(numbers))
-        assert await store.read(WaitingSessions()) == ["a"]
+        assert list(await store.read(WaitingSessions())) == ["a"]
         claim = await done(store, Claim("a"))
         assert ([each.input.text for each in claim.inbox], claim.inbox_to) == (["1", "2"], numbers[-1])
         commit = turn("a", 1)
         taken = InputOutcome((numbers[0],), DONE)
         await done(store, Commit(commit.record, commit.messages, commit.events, inputs=taken))
         assert await texts(store) == ["2"]
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []
 
 
 async def test_a_key_is_taken_once(home: Home, tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ async def test_an_ended_session_takes_no_input(home: Home, tmp_path: Path) -> No
             with pytest.raises(SessionNotFoundError):
                 await entered(store, put("2", session_id=session_id))
         assert await texts(store) == []
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []

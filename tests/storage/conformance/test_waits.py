@@ -144,7 +144,7 @@ async def test_an_answer_wakes_the_turn(home: Home, tmp_path: Path) -> None:
     async with home(tmp_path) as store:
         await done(store, waiting("a", wait(0), wait(1), wakes=FUTURE))
         await done(store, Release("a", Lease(1)))
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []
         lease = (await claimed(store)).lease
         await done(store, StoreAnswer("a", answered, lease, entry))
         found = await claimed(store)
@@ -163,7 +163,7 @@ async def test_the_end_of_a_call_in_the_background_wakes_no_turn(home: Home, tmp
         await done(store, StoreAnswer("a", wait(1, "background", state="settled"), lease))
         await done(store, Release("a", lease))
         assert await store.read(NextWake()) == FUTURE
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []
 
 
 async def test_a_late_process_answers_nothing(home: Home, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_a_session_that_has_ended_waits_for_nothing(
         await done(store, waiting("a", wait(0), wait(1, "background"), wakes=FUTURE))
         await done(store, Release("a", Lease(1)))
         await done(store, end("a"))
-        assert await store.read(WaitingSessions()) == []
+        assert list(await store.read(WaitingSessions())) == []
         assert await store.read(NextWake()) is None
         assert await store.read(WaitList("default", WAIT_REASONS)) == []
         assert await store.read(OpenWaits(["a"])) == {}

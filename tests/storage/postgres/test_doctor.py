@@ -135,7 +135,7 @@ async def test_open_turns_that_cannot_go_on_are_found_and_end(what: str) -> None
         assert await fix(PostgresConfig(url)) == (done,)
         assert [each for each in await examined(url, full=True) if each.check != "transcript"] == []
         async with postgres_opened(url) as store:
-            assert await store.read(WaitingSessions()) == ["b"]
+            assert list(await store.read(WaitingSessions())) == ["b"]
             (claimed,) = await store.write([Claim("a")])
             assert isinstance(claimed, Claimed)
             assert (claimed.record.turn, claimed.record.turn_open, claimed.calls) == (None, True, ())

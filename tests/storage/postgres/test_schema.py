@@ -84,9 +84,9 @@ async def test_a_turn_that_an_older_release_has_ended_is_open_no_more() -> None:
         async with postgres_opened(url) as store:
             await every(store, step("a", calls=(kept(0),)), step("b", calls=(kept(0),)))
             server().run(name_in(url), "UPDATE warren.sessions SET last_seq = last_seq + 9")
-            assert await store.read(WaitingSessions()) == ["a", "b"]
+            assert list(await store.read(WaitingSessions())) == ["a", "b"]
             server().run(name_in(url), ends)
-            assert await store.read(WaitingSessions()) == ["b"]
+            assert list(await store.read(WaitingSessions())) == ["b"]
             assert server().run(name_in(url), "SELECT session FROM warren.calls") == [(2,)]
 
 
@@ -101,9 +101,9 @@ async def test_a_turn_with_which_an_older_release_goes_on_sleeps_no_more() -> No
             asleep = [step(each, wakes=wakes) for each in "abc"]
             await every(store, *(attrs.evolve(each, waits=(wait(0), wait(1, "background"))) for each in asleep))
             server().run(name_in(url), "UPDATE warren.waits SET state = 'settled' WHERE reason = 'background'")
-            assert await store.read(WaitingSessions()) == []
+            assert list(await store.read(WaitingSessions())) == []
             server().run(name_in(url), goes_on)
-            assert await store.read(WaitingSessions()) == ["a"]
+            assert list(await store.read(WaitingSessions())) == ["a"]
             for statement in (ends, unaware):
                 server().run(name_in(url), statement)
             assert server().run(name_in(url), "SELECT session_id, wakes FROM warren.sessions ORDER BY 1") == [

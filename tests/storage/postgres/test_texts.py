@@ -85,7 +85,7 @@ async def facts(store: Store, text: str) -> list[object]:
     ]
     found += [await store.read(ModelContext(session_id, 0, 2))]
     labelled = await done(store, Label(session_id, {"other" + text: text}, "title" + text))
-    return [*found, labelled.record, await store.read(WaitingSessions())]
+    return [*found, labelled.record, list(await store.read(WaitingSessions()))]
 
 
 @pytest.mark.parametrize("text", TEXTS)
