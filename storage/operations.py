@@ -367,13 +367,15 @@ class StoreAnswer(Operation[None]):
         session_id: the session.
         wait: the wait with its answer.
         lease: the lease under which the session is written.
-        audit: the entry of the audit.
+        audit: the entries of the audit.
+        others: the other waits of the turn that the answer is one to, too, with it.
     """
 
     session_id: str
     wait: Wait
     lease: Lease
-    audit: AuditEntry | None = None
+    audit: tuple[AuditEntry, ...] = ()
+    others: tuple[Wait, ...] = ()
 
 
 @frozen

@@ -457,12 +457,13 @@ class SessionActor:
                 raise problem
             mail.answer(None)
             return
-        wait = answered(wait, message, self.shared.storage.now())
-        if not self.background.answered(wait) and turn is not None:
-            turn.answered(wait)
-        if message.audit is not None:
-            self.shared.auditor.add(message.audit)
-        self._remember(wait, message)
+        waits = self._answered(wait, message)
+        if not self.background.answered(waits[0]) and turn is not None:
+            for each in waits:
+                turn.answered(each)
+        for entry in _entries(message, waits):
+            self.shared.auditor.add(entry)
+        self.conversation.remember(waits[0])
         mail.answer(None)
 
     def _wait_in_memory(self, message: GiveAnswer) -> Wait | None:
@@ -482,7 +483,7 @@ class SessionActor:
     async def _store_answer(self, mail: Mail[None], message: GiveAnswer) -> Result:
         """Store the answer to a wait, unless that has one."""
         conversation = self.conversation
-        stored: Wait | None = None
+        stored: Sequence[Wait] = ()
         problem: WarrenError | None = None
         try:
             wait = await self._wait_of(message)
@@ -494,21 +495,21 @@ class SessionActor:
             elif wait.state == "waiting" and self._has_given_up(wait):
                 problem = contradiction(wait, message)
             elif wait.state == "waiting":
-                stored = answered(wait, message, self.shared.storage.now())
-                await conversation.store_answer(stored, message.audit)
+                stored = self._answered(wait, message)
+                await conversation.store_answer(stored[0], _entries(message, stored), stored[1:])
             else:
                 problem = contradiction(wait, message)
             if problem is not None:  # the turn of another process may have a call that waits
                 problem = self._doubt or problem
         except WarrenError as exc:
-            stored, problem = None, exc
+            stored, problem = (), exc
 
         def apply() -> None:
-            if stored is not None:
-                self.background.given(stored)
+            for each in stored:
+                self.background.given(each)
                 if self._turn is not None:
-                    self._turn.answered(stored)
-                self._remember(stored, message)
+                    self._turn.answered(each)
+                conversation.remember(each)
                 self.host.changed(self.session_id)
             self._answers.remove(mail)
             mail.answer(None) if problem is None else mail.refuse(problem)
@@ -548,14 +549,21 @@ class SessionActor:
     def _open_wait(self, message: GiveAnswer) -> Wait | None:
         return self.background.awaited(message) or self.conversation.find_wait(message)
 
-    def _remember(self, wait: Wait, message: GiveAnswer) -> None:
-        """Keep what an answer says of later calls of the tool; it is the answer to those that wait already, too."""
-        if not self.conversation.remember(wait):
-            return
-        for each in self._unanswered:
-            if (each.reason, each.name) == ("approval", wait.name) and not each.stands_alone:
-                entry = message.audit and attrs.evolve(message.audit, details={"call": each.wait_id})
-                self.mailbox.post(GiveAnswer(DECIDED, each.wait_id, Decision(allow=True), audit=entry))
+    def _answered(self, wait: Wait, message: GiveAnswer) -> Sequence[Wait]:
+        """Return a wait with its answer, and the others that it is the answer to: of calls of a tool that it allows."""
+        now, decision = self.shared.storage.now(), message.decision
+        first = answered(wait, message, now)
+        if decision is None or not decision.remember or wait.stands_alone:
+            return (first,)
+        allowed = GiveAnswer(DECIDED, "", Decision(allow=True))
+        others = [
+            each
+            for each in self._unanswered
+            if (each.reason, each.name) == ("approval", wait.name)
+            and each.key != wait.key
+            and not (each.stands_alone or self._has_given_up(each))
+        ]
+        return (first, *(answered(each, allowed, now) for each in others))
 
     def _awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call of the open turn has begun, and has no result."""
@@ -1279,6 +1287,13 @@ class SessionActor:
             starter.refuse(turn_error.copy())
         for mail in (*self._machine.close(), *self._mail, *([] if self._in_hand is None else [self._in_hand])):
             mail.refuse(error())
+
+
+def _entries(message: GiveAnswer, waits: Sequence[Wait]) -> Sequence[AuditEntry]:
+    """Return the entries of the audit for an answer, which is one to some waits."""
+    first = message.audit
+    others = (each.wait_id for each in waits[1:])
+    return [] if first is None else [first, *(attrs.evolve(first, details={"call": each}) for each in others)]
 
 
 def _raise(error: WarrenError) -> None:

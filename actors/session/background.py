@@ -309,7 +309,7 @@ class BackgroundCalls:
             changed = wait.changed(until=until, data={**(wait.data or {}), **more})
             if there is not None:
                 with suppress(WarrenError):  # then its tool says what becomes of it, if the process ends
-                    await self.conversation.store_answer(changed, None)
+                    await self.conversation.store_answer(changed)
             running.wait = changed
             return kept.set
 
@@ -422,7 +422,7 @@ class BackgroundCalls:
                 return
             try:
                 over = self.conversation.waits[wait.key].changed(state="settled")
-                await self.conversation.store_answer(over, None)
+                await self.conversation.store_answer(over)
             except (SessionNotFoundError, LeasedError):
                 return
             except WarrenError as exc:

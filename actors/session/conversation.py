@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -102,7 +102,7 @@ class Conversation:
     charges: list[Charge] = attrs.field(factory=list)
     calls: dict[str, KeptCall] = attrs.field(factory=dict)
     waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
-    _answering: dict[trio.Event, WaitKey] = attrs.field(factory=dict)  # answers on their way to the store
+    _answering: dict[trio.Event, Collection[WaitKey]] = attrs.field(factory=dict)  # answers on their way to the store
     called: bool = False
     rewound: bool = False
     _lapses: int = 0
@@ -429,14 +429,12 @@ class Conversation:
             self._labelled, now = stored.change, stored.record
             self.record = self.known.changed(labels=now.labels, title=now.title or self.known.title)
 
-    def remember(self, wait: Wait) -> bool:
-        """Let the tool of a call run without approval if its answer says so; return that. The next commit stores it."""
+    def remember(self, wait: Wait) -> None:
+        """Let the tool of a call run without approval if its answer says so. The next commit stores it."""
         decision, allowed = wait.decision, self.known.allowed_tools
-        if decision is None or not decision.remember or wait.stands_alone:
-            return False
-        if wait.name not in allowed:
+        remembers = decision is not None and decision.remember and not wait.stands_alone
+        if remembers and wait.name not in allowed:
             self.record = self.known.changed(allowed_tools=(*allowed, wait.name))
-        return True
 
     def keep(self, record: SessionRecord) -> None:
         """Replace the record, but not what may have changed since the new one was made."""
@@ -550,23 +548,28 @@ class Conversation:
         self.inbox.keep_taken()
         self.keep(record)
 
-    async def store_answer(self, wait: Wait, audit: AuditEntry | None) -> None:
-        """Store the answer to a wait, whatever else the session does. Raises WarrenError if the store refuses."""
+    async def store_answer(self, wait: Wait, audit: Sequence[AuditEntry] = (), others: Sequence[Wait] = ()) -> None:
+        """Store the answer to a wait, and to others, all or none, whatever else the session does.
+
+        Raises WarrenError if the store refuses.
+        """
 
         async def stored(store: "Store") -> bool:
             return await store.read(StoredWait(self.log.session_id, ANY_TENANT, wait.wait_id, (wait.reason,))) == wait
 
-        over = trio.Event()
-        self._answering[over] = wait.key  # a result and the end of its wait may both be on their way
+        over, waits = trio.Event(), (wait, *others)
+        # By an event, not by a key: a result and the end of its wait may both be on their way.
+        self._answering[over] = [each.key for each in waits]
         try:
-            await self.storage.write(StoreAnswer(self.log.session_id, wait, self.held, audit))
+            await self.storage.write(StoreAnswer(self.log.session_id, wait, self.held, tuple(audit), tuple(others)))
         except StoreError as exc:
             if not await self.storage.after_crash(exc, stored):
                 raise
         finally:
             del self._answering[over]
             over.set()
-        self.waits[wait.key] = wait  # before the next answer is looked at, and before who waits for this one goes on
+        for each in waits:  # before the next answer is looked at, and before who waits for this one goes on
+            self.waits[each.key] = each
 
     async def answers(self) -> None:
         """Return once no answer is on its way to the store. No checkpoint lies between the last one and this."""
@@ -579,7 +582,7 @@ class Conversation:
         A result from outside may come while its call runs, and is stored first.
         """
         keys = {wait.key for wait in waits}
-        for over in [over for over, key in self._answering.items() if key in keys]:
+        for over in [over for over, answered in self._answering.items() if not keys.isdisjoint(answered)]:
             await over.wait()
         return [wait for wait in waits if wait.state != "waiting" or not self._has_answer(wait)]
 

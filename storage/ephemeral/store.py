@@ -296,10 +296,11 @@ class EphemeralStore(Contents):
         """Apply the operation."""
         session = self._session(operation.session_id)
         self._check_lease(session, operation.lease)
-        session.set_waits((operation.wait,))
+        session.set_waits((operation.wait, *operation.others))
         if session.record.turn is not None and not in_background(operation.wait):
             session.record = session.record.changed(turn=session.record.turn.changed(wakes=None))
-        self._add(operation.audit)
+        for entry in operation.audit:
+            self._add(entry)
         self._changes += 1
 
     def fork(self, operation: Fork) -> SessionRecord:

@@ -162,7 +162,7 @@ async def reserve(operation: ops.Reserve, db: Connection, _holder: Holder) -> No
 
 
 async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holder) -> None:
-    """Store a wait with its answer, and have the turn go on if it is one of the turn."""
+    """Store waits with their answer, and have the turn go on if they are of the turn."""
     rows = await db.fetch(_ANSWERS, escaped(operation.session_id))
     if not rows:
         raise not_found(operation.session_id)
@@ -170,10 +170,11 @@ async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holde
     if (owner, epoch) != (holder.key, operation.lease.epoch):
         name = await rival_of(db, owner, holder.key)
         raise taken_over(operation.session_id, name)
-    await waits.put(db, session, operation.wait)
+    for wait in (operation.wait, *operation.others):
+        await waits.put(db, session, wait)
     if not in_background(operation.wait):
         await db.fetch(_AWAKE, session)
-    await audit.add(db, (operation.audit,))
+    await audit.add(db, operation.audit)
 
 
 async def archive(operation: ops.Archive, db: Connection, holder: Holder) -> None:

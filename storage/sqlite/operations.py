@@ -250,14 +250,14 @@ def reserve(operation: Reserve, db: apsw.Connection, _holder: Holder) -> None:
 
 
 def store_answer(operation: StoreAnswer, db: apsw.Connection, holder: Holder) -> None:
-    """Store a wait with its answer, and have the turn go on if it is one of the turn."""
+    """Store waits with their answer, and have the turn go on if they are of the turn."""
     row = db.execute(_HOLDING, (operation.session_id,)).get
     if row is None or row[1] == DELETED or row[2:] != (holder.key, operation.lease.epoch):
         raise _refused(operation, db, holder)
-    waits.put(db, [(row[0], operation.wait)])
+    waits.put(db, [(row[0], wait) for wait in (operation.wait, *operation.others)])
     if not in_background(operation.wait):
         db.execute(_AWAKE, (row[0],))
-    audit.add(db, (operation.audit,))
+    audit.add(db, operation.audit)
 
 
 def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:

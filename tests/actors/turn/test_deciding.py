@@ -2,13 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import open_runtime
 from warren.actors.calls.service import Service
@@ -232,6 +235,25 @@ async def test_what_is_allowed_survives_a_restart(stored: Open) -> None:
         (call,) = await waiting(service)
         await service.approve_tool(session_id, call, "deny")
     assert RUN == ["here", "there"]
+
+
+async def test_what_is_allowed_is_decided_at_once(tmp_path: Path) -> None:
+    """No call of the tool waits on if the process ends as soon as the decision is stored."""
+    faults = Faults()
+    opened = partial(open_runtime, FunctionModel(digs), store=tmp_path, tools=[dig, survey], config=ASK)
+    async with opened(faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await begin(nursery, service, "here there lawn")
+        await service.approve_tool(session_id, "lawn-1", "deny")
+        await service.approve_tool(session_id, "here-1", "allow", remember=True)
+        faults.refuse = apsw.FullError("the disk is full")
+        nursery.cancel_scope.cancel()
+    async with opened() as service:
+        await trio.sleep(60)
+        assert await waiting(service) == []
+        assert (await service.read(session_id)).state.allowed_tools == ("dig",)
+        audited = [each.details for each in (await service.audit()).entries if each.action == "approve"]
+        assert [each["call"] for each in audited if each] == ["here-1", "there-1"]
+    assert sorted(RUN) == ["here", "there"]
 
 
 async def test_a_denied_kind_stays_denied(opened: Open) -> None:

@@ -138,21 +138,24 @@ async def test_the_waits_of_a_turn_are_settled_with_it(home: Home, tmp_path: Pat
 
 
 async def test_an_answer_wakes_the_turn(home: Home, tmp_path: Path) -> None:
-    """It is stored with its entry of the audit while the turn sleeps, and its session is one to go on with."""
+    """It is stored with its entries of the audit while the turn sleeps, and its session is one to go on with.
+
+    It may be one to several waits.
+    """
     entry = AuditEntry(at=PAST, action="approve", who="ann", tenant="default", by="principal", session_id="a")
-    answered = wait(0, state="answered", decision=Decision(True))
+    answered, other = (wait(number, state="answered", decision=Decision(True)) for number in (0, 2))
     async with home(tmp_path) as store:
-        await done(store, waiting("a", wait(0), wait(1), wakes=FUTURE))
+        await done(store, waiting("a", wait(0), wait(1), wait(2), wakes=FUTURE))
         await done(store, Release("a", Lease(1)))
         assert list(await store.read(WaitingSessions())) == []
         lease = (await claimed(store)).lease
-        await done(store, StoreAnswer("a", answered, lease, entry))
+        await done(store, StoreAnswer("a", answered, lease, (entry, entry), (other,)))
         found = await claimed(store)
-        assert (found.waits, found.record) == ((answered, wait(1)), step("a").record.changed(last_seq=3))
+        assert (found.waits, found.record) == ((answered, wait(1), other), step("a").record.changed(last_seq=3))
         assert list(await store.read(WaitingSessions())) == ["a"]
         assert await store.read(NextWake()) is None
-        (kept_entry,) = (await store.read(AuditEntries("default", AuditRequest()))).entries
-        assert attrs.evolve(kept_entry, number=entry.number) == entry
+        entries = (await store.read(AuditEntries("default", AuditRequest()))).entries
+        assert [attrs.evolve(each, number=entry.number) for each in entries] == [entry, entry]
 
 
 async def test_the_end_of_a_call_in_the_background_wakes_no_turn(home: Home, tmp_path: Path) -> None:
