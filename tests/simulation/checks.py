@@ -10,6 +10,7 @@ import attrs
 from tests.simulation.record import RESULT, Record, results_in
 from tests.simulation.servers import name_of
 from tests.simulation.users import Prompt, Told
+from warren.actors.turn.approvals import NOBODY
 from warren.actors.turn.toolbox import RUNS_ON
 from warren.conversation.messages import AssistantMessage, ContextMessage, Message, ToolResultsMessage, UserMessage
 from warren.conversation.views import HistoryPage
@@ -271,6 +272,30 @@ def nobody_allowed(left: Left) -> Iterator[str]:
                 yield f"{run.call_id} ran, and nobody has allowed it"
 
 
+def one_decision(left: Left) -> Iterator[str]:
+    """Of the decisions about a call one is taken, and the call runs or does not run as that says."""
+    for told in left.sessions:
+        results = _results(left.messages(told.session_id))
+        for call_id, decided in told.decided.items():
+            taken = {decision for decision, error in decided if error is None}
+            if len(taken) > 1:
+                yield f"{call_id} was allowed and denied, and both were taken"
+            if taken == {"deny"} and any(
+                (told.session_id, call_id) == (e.session_id, e.call_id) for e in left.record.runs
+            ):
+                yield f"{call_id} was denied, and ran"
+            if taken == {"allow"} and (result := results.get(call_id, "")).startswith(("not run: it was", NOBODY)):
+                yield f"{call_id} was allowed, and has the result {result!r}"
+
+
+def allowed_stay_allowed(left: Left) -> Iterator[str]:
+    """No call waits for approval whose tool was allowed for the session."""
+    for told in left.sessions:
+        for call_id, result in _results(left.messages(told.session_id)).items() if not told.forgotten else ():
+            if result == NOBODY and call_id.partition("-")[0] in told.allowed:
+                yield f"{call_id} has waited for approval, and its tool was allowed for the session"
+
+
 def nothing_stays(left: Left) -> Iterator[str]:
     """What has ended leaves nothing in the store that would be taken up again."""
     yield from left.remains
@@ -301,6 +326,8 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     background_ends_once,
     withdrawn_stay_away,
     nobody_allowed,
+    one_decision,
+    allowed_stay_allowed,
     nothing_stays,
     ends_stay,
 )

@@ -1,6 +1,6 @@
 """The operations that users carry out: each is a row of one table, by its method and what is special about it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from tests.simulation.followers import Follower, Sight
-from tests.simulation.outside import Giver
+from tests.simulation.outside import Giver, decide
 from tests.simulation.servers import SCHEMA, name_of
 from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
 from warren.base.errors import WarrenError
@@ -64,7 +64,7 @@ CREATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "with a small context": {"compaction": CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)},
     "with a budget under a key": {"budget": Budget(max_steps=40, max_tokens=10_000)},
     "with turns that are stored at their end": {"durability": "turn"},
-    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire", "rear", "post")},
+    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire", "rear", "post", "play")},
 }
 
 
@@ -111,7 +111,8 @@ class Turn:
         mode: the mode.
         keyed: whether the prompt has a key.
         options: the options of the turn.
-        decision: the answer to the call that waits for approval; None for none.
+        decision: what is decided about the calls that wait for approval: "allow", "deny", or "both" at once; "remember"
+            allows the tool of the first one for the session; "before" is for a tool that was allowed so. None for none.
         giver: gives the results of calls from outside; None for nobody.
         patience: seconds after which the user gives up, and asks again; None for a patient one.
         askers: users that send it at the same time.
@@ -153,6 +154,7 @@ TURNS: Final[Mapping[str, Turn]] = {
     "with three steps": Turn("look pay order"),
     "with two calls in two steps": Turn("look+pay dig+order"),
     "with a call that is allowed": Turn("pay", options={"approvals": ASK}, decision="allow"),
+    "with a call that is allowed and denied": Turn("pay look", options={"approvals": ASK}, decision="both"),
     "with a call that is denied": Turn("pay", options={"approvals": ASK}, decision="deny"),
     "with a call that nobody decides about": Turn("pay", options={"approvals": ASK}),
     "with a result from outside": Turn("hire", giver=Giver()),
@@ -209,13 +211,13 @@ async def turn(user: User, wanted: Turn) -> None:
     options = {"session_id": user.session_id, "prompt": user.text(wanted.script), "mode": wanted.mode} | dict(
         wanted.options
     )
-    if "approvals" in wanted.options and wanted.decision != "allow":
+    if "approvals" in wanted.options and wanted.decision in ("deny", None):
         user.told.forbidden.append(user.name)
     key = f"k{user.number}"
     act: Act[TurnResult] = call("start_turn", idempotency_key=key if wanted.keyed else None, **options)
     async with trio.open_nursery() as helpers:
         if wanted.decision is not None:
-            helpers.start_soon(decide, user, wanted.decision, prompt)
+            helpers.start_soon(decide_on, user, wanted.decision, prompt)
         if wanted.giver is not None:
             helpers.start_soon(wanted.giver.serve, user, prompt)
         if wanted.behind:
@@ -242,16 +244,67 @@ async def line_up(user: User, prompts: int) -> None:
         await tried(inputs(user))
 
 
-async def decide(user: User, decision: str, prompt: Prompt) -> None:
-    """Decide about the call of a turn that waits for approval, as soon as it does."""
-    while prompt.ended is None:
-        await trio.sleep(0.2)
-        view = await tried(user.once(call("read", session_id=user.session_id)))
-        waiting = view.state.pending_approvals if isinstance(view, SessionView) else ()
-        for call_id in (each.call_id for each in waiting if each.call_id.startswith(f"{user.name}-")):
-            answer = call("approve_tool", session_id=user.session_id, call_id=call_id, decision=decision)
-            if await tried(user.once(answer)) is None:
-                user.note(f"{call_id} is decided: {decision}")
+DECISIONS: Final[Mapping[str, Sequence[str]]] = {
+    "allow": ("allow",),
+    "remember": ("allow",),
+    "deny": ("deny",),
+    "both": ("allow", "deny"),
+    "before": (),
+}
+
+
+async def decide_on(user: User, decision: str, prompt: Prompt) -> None:
+    """Decide about the calls of a turn that wait for approval, as soon as they do."""
+    remember, served = decision == "remember", set[str]()
+    async with trio.open_nursery() as deciders:
+        while prompt.ended is None and not (remember and served):
+            await trio.sleep(0.2)
+            view = await tried(user.once(call("read", session_id=user.session_id)))
+            waiting = view.state.pending_approvals if isinstance(view, SessionView) else ()
+            mine = [each.call_id for each in waiting if each.call_id.startswith(f"{user.name}-")]
+            for call_id in [each for each in mine if each not in served][: 1 if remember else None]:
+                served.add(call_id)
+                for each in DECISIONS[decision]:
+                    deciders.start_soon(partial(decide, user, call_id, each, remember=remember))
+
+
+async def allow_for_session(user: User) -> bool:
+    """Run a turn whose tool is allowed for the session; return whether that was taken for certain."""
+    outcome = await tried(turn(user, Turn("play+play play", options={"approvals": ASK}, decision="remember")))
+    decided = [error for call_id, given in user.told.decided.items() for _, error in given if _of(user, call_id)]
+    taken = user.told.durable and None in decided
+    if taken:
+        user.told.allowed.append(user.name)
+    if isinstance(outcome, WarrenError):
+        raise outcome
+    return taken
+
+
+def _of(user: User, call_id: str) -> bool:
+    return call_id.startswith(f"{user.name}-")
+
+
+@kind("turn/start with a tool that is allowed for the session")
+async def allowed_before(user: User) -> None:
+    """Allow a tool for the session, and run a turn with it about whose calls nobody decides."""
+    if await allow_for_session(user):
+        asker = attrs.evolve(user, number=BEHIND + user.number)
+        user.told.allowed.append(asker.name)
+        await turn(asker, Turn("play", options={"approvals": ASK}, decision="before"))
+
+
+@kind("session/label with a tool that is asked about again")
+async def ask_again(user: User) -> None:
+    """Allow a tool for the session, take that back, and run a turn with it about whose calls nobody decides."""
+    user.told.forgotten += 1
+    if await allow_for_session(user):
+        await label(user, ask_again=("play",))
+        remembered, asker = user.told.remembered, attrs.evolve(user, number=BEHIND + user.number)
+        outcome = await tried(turn(asker, Turn("play", options={"approvals": ASK})))
+        if user.told.remembered != remembered:  # somebody else has allowed it meanwhile
+            user.told.forbidden.remove(asker.name)
+        if isinstance(outcome, WarrenError):
+            raise outcome
 
 
 for _name, _turn in TURNS.items():

@@ -1,4 +1,4 @@
-"""Those who give calls their results from outside, and what they are told."""
+"""Those who give calls their results from outside, or decide about them, and what they are told."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -73,3 +73,27 @@ async def give_again(user: User) -> None:
             again = given[-1][1]
             if (again is None) != (error is None):
                 user.world.record.blame(f"{result!r} was given again, and the answer was {again!r}, not {error!r}")
+
+
+async def decide(user: User, call_id: str, decision: str, *, remember: bool = False) -> None:
+    """Decide about a call until the decision is taken or refused."""
+    user.told.remembered += remember
+    answer = call("approve_tool", session_id=user.session_id, call_id=call_id, decision=decision, remember=remember)
+    outcome = await tried(user.read(answer))
+    error = outcome if isinstance(outcome, WarrenError) else None
+    user.note(f"{call_id} {decision}: {'taken' if error is None else error.message}")
+    user.told.decided.setdefault(call_id, []).append((decision, error))
+    if error is not None and error.code not in REFUSALS:
+        user.world.record.blame(f"nobody expected {error!r} of the decision about {call_id}")
+
+
+async def decide_again(user: User) -> None:
+    """Send each decision again: whoever sends one again is told the same."""
+    for call_id, decided in list(user.told.decided.items()) if user.told.durable else ():
+        for decision, error in list(decided):
+            await decide(user, call_id, decision)
+            again = decided[-1][1]
+            if (again is None) != (error is None):
+                user.world.record.blame(
+                    f"{call_id} got {decision!r} again, and the answer was {again!r}, not {error!r}"
+                )

@@ -145,6 +145,11 @@ async def forget(*, node: Any) -> ToolOutput:
     return await _hand_over(node, 2.0)
 
 
+async def play(*, node: Any) -> str:
+    """Play: whether it ran is reported. Only this one is ever allowed for a session."""
+    return await _use(node)
+
+
 async def rear(*, node: Any) -> str:
     """Rear something in the background: it may run again."""
     return await _use(node, least=0.3)
@@ -186,6 +191,7 @@ RESTARTS: Final[Mapping[Any, Restart]] = {
     pay: "report",
     order: "ask",
     dig: "report",
+    play: "report",
     fall: "replay",
     hire: "replay",
     lend: "report",

@@ -20,7 +20,7 @@ from tests.simulation.clock import Clock
 from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
 from tests.simulation.kinds import FAILING, KINDS, MAKING
-from tests.simulation.outside import give_again
+from tests.simulation.outside import decide_again, give_again
 from tests.simulation.plan import Fault, Operation, Plan
 from tests.simulation.servers import name_of
 from tests.simulation.users import TENANTS, Told, User, call, shown, tried
@@ -244,6 +244,7 @@ class Stage:
             await tried(user.keyed(key, act))
         if not told.over:
             await give_again(user)
+            await decide_again(user)
 
     async def _history(self, user: User, session_id: str) -> HistoryPage | None:
         try:

@@ -78,7 +78,11 @@ class Told:
         withdrawn: the names of the inputs that were taken back.
         taken_back: the texts of the inputs that somebody has tried to take back.
         given: for each call, each result that was given from outside, with the error that its sender got.
+        decided: for each call, each decision about it, with the error that its sender got.
         forbidden: the names of the prompts whose calls nobody allows.
+        allowed: the names of the prompts whose calls need no approval, as their tool is allowed for the session.
+        remembered: how often somebody has tried to allow a tool for the session.
+        forgotten: how often somebody has tried to have a tool asked about again.
         disturbed: whether somebody has asked for the end of a turn, or taken a prompt back.
         leaving: whether somebody has asked for its end.
         over: "archived" or "deleted", once that is certain.
@@ -103,7 +107,11 @@ class Told:
     withdrawn: list[str | None] = attrs.field(factory=list)
     taken_back: set[str] = attrs.field(factory=set)
     given: dict[str, list[tuple[str, WarrenError | None]]] = attrs.field(factory=dict)
+    decided: dict[str, list[tuple[str, WarrenError | None]]] = attrs.field(factory=dict)
     forbidden: list[str] = attrs.field(factory=list)
+    allowed: list[str] = attrs.field(factory=list)
+    remembered: int = 0
+    forgotten: int = 0
     disturbed: bool = False
     leaving: bool = False
     over: str = ""
