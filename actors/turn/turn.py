@@ -235,6 +235,7 @@ class Turn:
         """Be as the turn was when it was kept last."""
         meter, context = self.plan.meter, self.context
         meter.usage, meter.tool_calls, meter.steps = kept.usage, kept.spent.tool_calls, kept.spent.steps
+        meter.warned = kept.warned
         self._time.began -= kept.spent.seconds
         self.first_seq, self.text, self.stop_reason = kept.first_seq, kept.text, kept.stop_reason
         self._step_usage, self._calls, self._cuts, self.files = kept.step_usage, kept.calls, kept.cuts, kept.files
@@ -293,6 +294,7 @@ class Turn:
             wakes,
             self.files,
             kept.lives,
+            meter.warned,
         )
         return self.kept
 

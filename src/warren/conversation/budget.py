@@ -114,15 +114,16 @@ class _Limit:
     """One limit that is set, of the turn (`before` is 0) or of the session.
 
     Attributes:
+        name: the kind, with its owner.
         figure: the field of Meter that is limited.
         before: the session's use before the turn.
     """
 
+    name: str
     budget_type: BudgetType
     figure: str
     limit: float
     before: float | Decimal | None
-    warned: bool = False
 
     def used(self, meter: "Meter") -> float:
         """Return the use. An unknown cost counts as the whole limit."""
@@ -153,6 +154,7 @@ class Meter:
         tool_calls: number of tools run.
         steps: number of model calls.
         clock: returns the running time of the turn so far, in seconds; 0 until the turn begins.
+        warned: the names of the limits of which the turn has warned.
     """
 
     turn: Budget
@@ -163,6 +165,7 @@ class Meter:
     tool_calls: int = 0
     steps: int = 0
     clock: Callable[[], float] = lambda: 0.0
+    warned: tuple[str, ...] = ()
     _made: list[_Limit] | None = None
 
     @property
@@ -170,12 +173,12 @@ class Meter:
         """The limits that are set, made when the first is asked for: most turns end long before they come near one."""
         if self._made is None:
             self._made = [
-                _Limit(kind, figure, limit, NO_COST if kind == "cost" else 0)
+                _Limit(f"turn.{kind}", kind, figure, limit, NO_COST if kind == "cost" else 0)
                 for kind, figure, limit in self.turn.limits
             ]
             for kind, figure, limit in self.session.limits:
                 before = self.usage_before.known_cost if kind == "cost" else getattr(self.before, figure)
-                self._made.append(_Limit(kind, figure, limit, before))
+                self._made.append(_Limit(f"session.{kind}", kind, figure, limit, before))
         return self._made
 
     @property
@@ -239,11 +242,11 @@ class Meter:
         return tightest.use(self)
 
     def warnings(self) -> list[BudgetWarning]:
-        """Return a warning for each limit whose use has reached 80 % since the last call."""
+        """Return a warning for each limit whose use has reached 80 %, once in a turn."""
         found = []
         for limit in self._limits:
-            if not limit.warned and limit.used(self) >= WARN_AT * limit.limit:
-                limit.warned = True
+            if limit.name not in self.warned and limit.used(self) >= WARN_AT * limit.limit:
+                self.warned = (*self.warned, limit.name)
                 found.append(limit.use(self).warning())
         return found
 

@@ -86,6 +86,7 @@ class OpenTurn:
             until then nothing of it can be done. None if it goes on at once.
         files: the files that the model has made in it.
         lives: how often a process has gone on with it, also after all of its calls had waited.
+        warned: the limits of budgets of which it has warned.
     """
 
     began: datetime
@@ -113,6 +114,7 @@ class OpenTurn:
     wakes: datetime | None = None
     files: tuple[Attachment, ...] = ()
     lives: int = 0
+    warned: tuple[str, ...] = ()
 
     def changed(self, **changes: Any) -> "OpenTurn":
         """Return a copy with other values of the named fields."""

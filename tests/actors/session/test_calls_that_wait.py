@@ -729,3 +729,24 @@ async def test_a_turn_wakes_in_time_beside_a_call_in_the_background(tmp_path: Pa
         await trio.sleep(60)
         assert turn.ended.is_set()
         assert (await results(service, session_id))[1] == "not run: it was not approved in time"
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_a_turn_warns_of_its_budget_once(tmp_path: Path, *, restarts: bool) -> None:
+    """Also if it waits after the warning, and goes on in the same process or in another one."""
+    desk = Desk(calls=[["look"]] * 8 + [["pay"]])
+    async with desk.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, session_id, "go", budget=Budget(max_steps=10)))
+        await trio.sleep(1)
+        assert await waiting(service, session_id) == [("call-8-0", "approval")]
+        assert names(await replay(service, session_id)).count("budget_warning") == 1
+        if not restarts:
+            await service.approve_tool(session_id, "call-8-0", "allow")
+            await service.wait_turn(session_id)
+        nursery.cancel_scope.cancel()
+    async with desk.open(tmp_path) as service:
+        if restarts:
+            await service.approve_tool(session_id, "call-8-0", "allow")
+            await service.wait_turn(session_id)
+        assert names(await replay(service, session_id)).count("budget_warning") == 1
