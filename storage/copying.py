@@ -151,6 +151,9 @@ class Source(Whole, Protocol):
     async def remembers(self) -> bool:
         """Return whether it has a memory."""
 
+    async def secret(self) -> bytes | None:
+        """Return the secret of its completion tokens; None if it has none, or a damaged one."""
+
 
 class Target(Whole, Protocol):
     """A store that becomes a copy. Until `finish` it cannot be opened as a store."""
@@ -167,8 +170,8 @@ class Target(Whole, Protocol):
         Raises StoreError with `cause` "conflict" if the copy is not as far as `before` says: another process writes it.
         """
 
-    async def finish(self, last_input: int) -> None:
-        """Make a store of it. The inputs of inboxes get numbers above `last_input`."""
+    async def finish(self, last_input: int, secret: bytes | None) -> None:
+        """Make a store of it. Inputs of inboxes get numbers above `last_input`, completion tokens have the `secret`."""
 
 
 @frozen

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -114,8 +114,14 @@ def new_key() -> int:
     return secrets.randbelow(LARGEST_KEY) + 1
 
 
+SecretOf = Literal["nodes", "completions"]
+"""The use of a secret: nodes show each other that they know it, or it signs completion tokens."""
+SECRETS: Final[dict[SecretOf, str]] = {"nodes": "secret", "completions": "completions"}
+"""The columns of the secrets."""
+
+
 def secret_of(stored: Any) -> bytes | None:
-    """Return the cluster's secret from its stored text; None if that is missing or damaged."""
+    """Return a secret of the store from its stored text; None if that is missing or damaged."""
     try:
         found = bytes.fromhex(bytes_in(stored, "secret").decode())
     except ValueError:

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from warren.base.errors import WarrenError
 from warren.base.nodes import Announcement
+from warren.storage.membership import SecretOf
 from warren.storage.operations import Operation
 from warren.storage.queries import Query
 
@@ -99,10 +100,12 @@ class Store(Protocol):
         A node finds that out by its next renewal.
         """
 
-    async def secret(self) -> bytes:
-        """Return the 32 bytes by which the nodes of this store know each other. Raises StoreError.
+    async def secret(self, of: SecretOf = "nodes") -> bytes:
+        """Return the 32 bytes by which the nodes of this store know each other, or that sign its completion tokens.
 
-        They are made at the first call of any process, and stay the same. Trap: never show or log them.
+        They are made at the first call of any process, and stay the same. Those of the tokens go along into a backup
+        and into a copy, as the calls do that wait under them; those of the nodes do not, as a copy is another cluster.
+        Trap: never show or log them. Raises StoreError.
         """
 
     async def version_of_others(self) -> int:

@@ -1,4 +1,4 @@
-"""The key of the completion tokens of tool calls, which follows from the secret of the store."""
+"""The key of the completion tokens of tool calls, which is a secret of the store."""
 
 import attrs
 
@@ -27,7 +27,7 @@ class Completions:
         """Return the key. Raises StoreError if the store cannot be read."""
         if self._key is None:
             store = await self.storage.reader()
-            self._key = CompletionKey.of(await store.secret())
+            self._key = CompletionKey(await store.secret("completions"))
         return self._key
 
     def forget(self) -> None:

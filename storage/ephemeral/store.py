@@ -24,7 +24,7 @@ from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
 from warren.storage.ephemeral.sessions import Entered, EphemeralSession
 from warren.storage.ledger import add_charges
-from warren.storage.membership import SECRET_BYTES, now
+from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf, now
 from warren.storage.operations import (
     UNKNOWN,
     Archive,
@@ -81,7 +81,9 @@ class EphemeralStore(Contents):
     _changes: int = 0
     _closed: bool = False
     _leaves: bool = False
-    _secret: bytes = attrs.field(factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
+    _secrets: dict[SecretOf, bytes] = attrs.field(
+        factory=lambda: {of: secrets.token_bytes(SECRET_BYTES) for of in SECRETS}, repr=False
+    )
 
     lease: ClassVar[float] = 15.0
     group: ClassVar[int] = sys.maxsize
@@ -134,9 +136,9 @@ class EphemeralStore(Contents):
         self._leaves = self._leaves or name == self.said.name
         return name == self.said.name
 
-    async def secret(self) -> bytes:
+    async def secret(self, of: SecretOf = "nodes") -> bytes:
         await self._checkpoint()
-        return self._secret
+        return self._secrets[of]
 
     def commit(self, operation: Commit) -> None:
         """Apply the operation."""

@@ -220,7 +220,7 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
 
 def _set_free(source: apsw.Connection) -> str:
     version = version_of(source, SESSION_STORE)
-    forget = "DELETE FROM cluster;" if version >= WITH_SECRET else ""
+    forget = "UPDATE cluster SET secret = NULL;" if version >= WITH_SECRET else ""
     return (_SET_FREE if version >= WITH_HOLDERS else "") + forget
 
 

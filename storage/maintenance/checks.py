@@ -172,7 +172,7 @@ UNUSED: Final[Mapping[Home, str]] = {
     "postgres": "NOT EXISTS (SELECT FROM warren.attachments WHERE blob = key)",
 }
 """Conditions for bytes that no session has."""
-BAD_CLUSTER: Final = "(typeof(secret) <> 'text' OR length(secret) <> 64 OR secret GLOB '*[^0-9a-f]*')"
+BAD_HEX: Final = "{0} IS NOT NULL AND (typeof({0}) <> 'text' OR length({0}) <> 64 OR {0} GLOB '*[^0-9a-f]*')"
 NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
 _BAD_NUMBER: Final = f"""
     typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {MAX_NUMBER}
@@ -215,7 +215,13 @@ BESIDE: Final = (
     RowCheck(
         "cluster",
         "the secret of the nodes is damaged: the next node makes a new one",
-        {"sqlite": f"SELECT count(*) FROM cluster WHERE {BAD_CLUSTER}"},
+        {"sqlite": f"SELECT count(*) FROM cluster WHERE {BAD_HEX.format('secret')}"},
+        fixable=True,
+    ),
+    RowCheck(
+        "cluster",
+        "the secret of completion tokens is damaged: no token is taken that was made before, and a new one is made",
+        {"sqlite": f"SELECT count(*) FROM cluster WHERE {BAD_HEX.format('completions')}"},
         fixable=True,
     ),
     RowCheck(

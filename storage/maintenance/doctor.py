@@ -22,6 +22,7 @@ from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import GoOn, log_size, reading, rivals
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.maintenance.unreadable import unreadable, unreadable_keys
+from warren.storage.membership import SECRETS
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.places import SESSIONS
@@ -292,7 +293,8 @@ def _set_rows_aside(db: apsw.Connection, holder: Holder, folder: Path) -> tuple[
     for row in free:
         set_row_aside(db, folder, row)
     db.execute(f"DELETE FROM requests WHERE {checks.NO_HOLDER}")
-    db.execute(f"DELETE FROM cluster WHERE {checks.BAD_CLUSTER}")
+    for column in SECRETS.values():
+        db.execute(f"UPDATE cluster SET {column} = NULL WHERE {checks.BAD_HEX.format(column)}")
     for table, where in (keys := unreadable_keys(db)):
         keep(db, folder, table, where, "it cannot be read")
         db.execute(f"DELETE FROM {table} WHERE {where}")

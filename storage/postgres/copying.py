@@ -11,6 +11,7 @@ from psycopg import errors
 from warren.conversation import codec
 from warren.settings.config import PostgresConfig
 from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table, renumbered
+from warren.storage.membership import secret_of
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, array, escaped, unescaped
 from warren.storage.postgres.faults import of_opening, translate
@@ -159,6 +160,9 @@ class WholeDatabase:
     async def last_input(self) -> int:
         return int(await self._value(LAST))
 
+    async def secret(self) -> bytes | None:
+        return secret_of(await self._value("SELECT completions FROM warren.meta"))
+
     async def remembers(self) -> bool:
         return bool(await self._value("SELECT EXISTS (SELECT FROM warren.memory_sessions)"))
 
@@ -209,7 +213,7 @@ class WholeDatabase:
             if rows and table.name == "memory_entries":
                 await self._fetch(POST, array([row[0] for row in rows]))
 
-    async def finish(self, last_input: int) -> None:
+    async def finish(self, last_input: int, secret: bytes | None) -> None:
         async with self._transaction():
             for name, key in _NUMBERED:
                 newest = f"SELECT coalesce(max({key}), 0) FROM warren.{name}"
@@ -217,7 +221,7 @@ class WholeDatabase:
                 await self._fetch(f"SELECT setval({sequence}, greatest(last, 1), last > 0) FROM ({newest}) AS t (last)")
             await self._fetch("SELECT setval('warren.inputs', greatest($1::int8, 1), $1::int8 > 0)", last_input)
             await self._fetch(COUNT_ANEW)
-            await self._fetch("UPDATE warren.meta SET copying = NULL")
+            await self._fetch("UPDATE warren.meta SET copying = NULL, completions = $1", secret and secret.hex())
         # For the planner. A role that does not own the tables may not do so; the server will do it by itself.
         await self._fetch(f"ANALYZE {', '.join(f'warren.{name}' for name in (*_ORDER, 'memory_postings'))}")
 

@@ -5,7 +5,7 @@ import secrets
 from typing import Final
 
 from warren.base.nodes import Node
-from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_of
+from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf, node_of, secret_of, status_of
 from warren.storage.postgres.driver import Connection, Row, array, unescaped
 from warren.storage.postgres.lease import alive
 
@@ -22,9 +22,6 @@ NODES: Final = f"""
     SELECT h.key, h.name, h.status FROM warren.holders h WHERE h.key = $1::int OR {alive("$1::int")}
 """
 _ASK_TO_LEAVE: Final = "UPDATE warren.holders SET leaves = true WHERE key = ANY ($1::int[])"
-_CLUSTER_KEY: Final = "SELECT secret FROM warren.meta"
-# The condition makes the first of several callers win.
-_ADD_CLUSTER_KEY: Final = "UPDATE warren.meta SET secret = $1 WHERE secret IS NOT DISTINCT FROM $2"
 
 
 def node_in(row: Row) -> Node:
@@ -47,11 +44,14 @@ async def ask_to_drain(db: Connection, name: str) -> bool:
     return bool(named)
 
 
-async def secret(db: Connection) -> bytes:
-    """Return the cluster's secret, which is made if it is missing or damaged."""
+async def secret(db: Connection, of: SecretOf) -> bytes:
+    """Return a secret of the store, which is made if it is missing or damaged."""
+    column = SECRETS[of]
     while True:
-        stored = await db.value(_CLUSTER_KEY)
+        stored = await db.value(f"SELECT {column} FROM warren.meta")
         found = secret_of(stored)
         if found is not None:
             return found
-        await db.fetch(_ADD_CLUSTER_KEY, secrets.token_hex(SECRET_BYTES), stored)
+        # The condition makes the first of several callers win.
+        add = f"UPDATE warren.meta SET {column} = $1 WHERE {column} IS NOT DISTINCT FROM $2"
+        await db.fetch(add, secrets.token_hex(SECRET_BYTES), stored)

@@ -10,7 +10,7 @@ from psycopg import errors
 from warren.base.errors import WarrenError
 from warren.base.nodes import Announcement
 from warren.settings.config import PostgresConfig
-from warren.storage.membership import now
+from warren.storage.membership import SecretOf, now
 from warren.storage.operations import Operation
 from warren.storage.postgres import nodes, queries
 from warren.storage.postgres.driver import Connection, LostError
@@ -134,8 +134,8 @@ class PostgresStore:
     async def ask_to_drain(self, name: str) -> bool:
         return await self._read(partial(nodes.ask_to_drain, name=name))
 
-    async def secret(self) -> bytes:
-        return await self._read(nodes.secret)
+    async def secret(self, of: SecretOf = "nodes") -> bytes:
+        return await self._read(partial(nodes.secret, of=of))
 
     async def version_of_others(self) -> int:
         return await self._read(partial(nodes.version_of_others, me=self.me.key))

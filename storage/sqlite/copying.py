@@ -25,13 +25,16 @@ from warren.storage.copying import (
     Table,
     renumbered,
 )
+from warren.storage.membership import secret_of
 from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
 from warren.storage.runner import thread_runner
 from warren.storage.sqlite import database
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import Kind, close_writer, create, lock, transaction
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, UNFINISHED, open_writer
 from warren.storage.sqlite.inbox import last_number
 from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.writer import ADD_CLUSTER
 
 R = TypeVar("R")
 # Rows are read and added in the order of an index, or of the table itself.
@@ -98,6 +101,9 @@ class WholeFile:
     async def last_input(self) -> int:
         return await self._run(lambda: last_number(self._db))
 
+    async def secret(self) -> bytes | None:
+        return secret_of(await self._run(lambda: self._db.execute(f"SELECT {raw('completions')} FROM cluster").get))
+
     async def remembers(self) -> bool:
         return await self._run(self._remembers)
 
@@ -110,10 +116,10 @@ class WholeFile:
             rows = ()
         await self._run(partial(self._add, table, rows, before, after))
 
-    async def finish(self, last_input: int) -> None:
+    async def finish(self, last_input: int, secret: bytes | None) -> None:
         if self.memory is not None:
             await self.memory.finish()
-        await self._run(partial(self._finish, last_input))
+        await self._run(partial(self._finish, last_input, secret))
 
     async def _run(self, function: Callable[[], R]) -> R:
         return await run(SESSION_STORE, self._path, function)
@@ -166,8 +172,10 @@ class WholeFile:
             sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})"
             self._db.executemany(sql, renumbered(table, rows, after.entries))
 
-    def _finish(self, last_input: int) -> None:
+    def _finish(self, last_input: int, secret: bytes | None) -> None:
         with transaction(self._db):
+            self._db.execute(ADD_CLUSTER)
+            self._db.execute("UPDATE cluster SET completions = ?", (secret and secret.hex(),))
             self._db.execute("DELETE FROM sqlite_sequence WHERE name = 'inbox'")
             self._db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('inbox', ?)", (last_input,))
             self._db.execute("DROP TABLE copying")

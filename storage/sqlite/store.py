@@ -12,6 +12,7 @@ import trio
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Announcement
 from warren.settings.config import StoreConfig
+from warren.storage.membership import SecretOf
 from warren.storage.operations import Operation
 from warren.storage.queries import Query
 from warren.storage.refusals import closed
@@ -164,8 +165,8 @@ class SqliteStore:
     async def ask_to_drain(self, name: str) -> bool:
         return await self._on_writer(lambda writer: writer.ask_to_drain(name))
 
-    async def secret(self) -> bytes:
-        return await self._on_writer(Writer.secret)
+    async def secret(self, of: SecretOf = "nodes") -> bytes:
+        return await self._on_writer(partial(Writer.secret, of=of))
 
     async def version_of_others(self) -> int:
         try:

@@ -14,7 +14,7 @@ from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.settings.config import StoreConfig
-from warren.storage.membership import SECRET_BYTES, ForgottenError, secret_of
+from warren.storage.membership import SECRET_BYTES, SECRETS, ForgottenError, SecretOf, secret_of
 from warren.storage.operations import (
     Archive,
     Attach,
@@ -47,6 +47,8 @@ from warren.storage.sqlite.replacement import BYSTANDERS, Files, abandon, check_
 
 R_co = TypeVar("R_co", covariant=True)
 Applier = Callable[[Any, apsw.Connection, Holder], Any]
+ADD_CLUSTER: Final = "INSERT INTO cluster SELECT NULL, NULL WHERE NOT EXISTS (SELECT 1 FROM cluster)"
+"""SQL that adds the row of the secrets, if it is missing."""
 APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Claim: operations.claim,
     Release: operations.release,
@@ -108,9 +110,6 @@ def _runs(group: Iterable[Operation[Any]]) -> Iterator[list[Operation[Any]]]:
             yield [operation]
     if turns:
         yield list(turns.values())
-
-
-_SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
 
 
 @define
@@ -206,16 +205,17 @@ class Writer:
         except apsw.Error as exc:
             raise self._translated(exc) from exc
 
-    def secret(self) -> bytes:
-        """Return the cluster's secret, which is made if it is missing or damaged. Raises StoreError."""
+    def secret(self, of: SecretOf) -> bytes:
+        """Return a secret of the store, which is made if it is missing or damaged. Raises StoreError."""
         self._check_open()
+        column = SECRETS[of]
         try:
             with transaction(self._db, SESSION_STORE):
-                found = secret_of(self._db.execute(_SECRET).get)
+                found = secret_of(self._db.execute(f"SELECT {raw(column)} FROM cluster").get)  # noqa: S608 - ours
                 if found is None:
                     found = secrets.token_bytes(SECRET_BYTES)
-                    self._db.execute("DELETE FROM cluster")
-                    self._db.execute("INSERT INTO cluster VALUES (?)", (found.hex(),))
+                    self._db.execute(ADD_CLUSTER)
+                    self._db.execute(f"UPDATE cluster SET {column} = ?", (found.hex(),))  # noqa: S608 - ours
         except apsw.Error as exc:
             raise self._translated(exc) from exc
         return found

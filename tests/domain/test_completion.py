@@ -14,7 +14,7 @@ from warren.conversation.completion import LONGEST, MAX_TOKEN, CompletionKey, Co
 from warren.models.tools import ToolCall, ToolOutput
 
 NOW: Final = datetime(2026, 11, 27, 12, 0, 0, 500_000, tzinfo=UTC)
-KEY: Final = CompletionKey.of(b"s" * 32)
+KEY: Final = CompletionKey(b"s" * 32)
 MAKER: Final = TokenMaker(KEY, "default", lambda: NOW)
 TOKEN: Final = MAKER.make("s1", "c1", "s1:1:1:k", 60)
 sendable: Final = text.filter(lambda each: not text_problem(each))
@@ -65,7 +65,7 @@ def test_a_text_that_is_no_token_is_refused(given_text: str) -> None:
 def test_a_token_of_another_store_or_tenant_looks_forged() -> None:
     """The refusals are the same, so nobody learns of the calls of other tenants."""
     refusals = set[str]()
-    for key, tenant in ((CompletionKey.of(b"t" * 32), "default"), (KEY, "other")):
+    for key, tenant in ((CompletionKey(b"t" * 32), "default"), (KEY, "other")):
         with pytest.raises(FieldValueError) as caught:
             key.verified(TOKEN, tenant)
         refusals.add(str(caught.value))

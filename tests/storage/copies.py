@@ -24,5 +24,5 @@ async def copied(here: Place, there: Place) -> Copied:
     """Copy a store."""
     async with source(here) as one, target(there) as other:
         found = await copy(one, other)
-        await other.finish(await one.last_input())
+        await other.finish(await one.last_input(), await one.secret())
     return found

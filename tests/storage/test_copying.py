@@ -235,6 +235,23 @@ async def goes_on(store: Store) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("other", ["sqlite", "postgres"])
+async def test_completion_tokens_are_taken_by_a_copy(kind: Kind, other: Kind, tmp_path: Path) -> None:
+    """It has the secret that signs them, also if the place has made one; the secret of its nodes is its own."""
+    with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
+        async with store_at(here) as store:
+            await every(store, turn("a"))
+            nodes, signs = await store.secret(), await store.secret("completions")
+        async with store_at(there) as store:
+            assert await store.secret("completions") != signs
+            own = await store.secret()
+        await copied(here, there)
+        async with store_at(there) as store:
+            assert await store.secret("completions") == signs
+            assert await store.secret() == own != nodes
+
+
 @pytest.mark.parametrize(("kind", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
 async def test_an_interrupted_copy_is_no_store_and_goes_on(
     kind: Kind, other: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,7 +272,7 @@ async def test_an_interrupted_copy_is_no_store_and_goes_on(
                 except Interrupted:
                     steps += 1
                 else:
-                    await aim.finish(await one.last_input())
+                    await aim.finish(await one.last_input(), await one.secret())
                     break
             with pytest.raises(StoreError, match="unfinished copy"):
                 async with store_at(there):
@@ -296,7 +313,7 @@ async def test_a_place_with_an_audit_of_its_own_can_be_filled(
                 except Interrupted:
                     steps += 1
                 else:
-                    await aim.finish(await one.last_input())
+                    await aim.finish(await one.last_input(), await one.secret())
                     break
         assert (result.rows["audit"], steps > 4) == (len(expected), True)
         with pytest.raises(StoreError, match="there are sessions in the store"):

@@ -54,7 +54,7 @@ async def sample(path: Path) -> None:
         await written(store, Release("d", Lease(1)))
     db = open_writer(StoreConfig(path / "store"))
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
-    db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)))")
+    db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)), hex(zeroblob(32)))")
     audit.add(db, [AuditEntry(at=NOW, action="login", who="", tenant=None, number=number) for number in range(3)])
     db.execute("INSERT INTO creations VALUES ('default', 'k', 1, '{}'); INSERT INTO requests VALUES (1, 77)")
     db.close()

@@ -326,6 +326,14 @@ async def test_waits_stay(tmp_path: Path) -> None:
     await store.aclose()
 
 
+async def test_the_secret_of_tokens_stays(tmp_path: Path) -> None:
+    """Tokens that were made with version 15 are taken."""
+    shutil.copy(KEPT / "15.sqlite3", tmp_path / FILE_NAME)
+    store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
+    assert await store.secret("completions") == b"\x5e" * 32
+    await store.aclose()
+
+
 @pytest.mark.parametrize("version", range(1, VERSION + 1))
 def test_retention_is_planned_for_every_version(tmp_path: Path, version: int) -> None:
     """A plan only reads the file: one of an older version stays as it is, and the plan has its sessions."""

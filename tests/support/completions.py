@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.conversation.completion import CompletionKey, TokenMaker
 
-KEY: Final = CompletionKey.of(b"the secret of a fake store")
+KEY: Final = CompletionKey(b"the secret of a fake store")
 DAY: Final = 24 * 3600
 
 

@@ -10,6 +10,7 @@ import trio
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Announcement
 from warren.settings.config import PostgresConfig, StoreConfig
+from warren.storage.membership import SecretOf
 from warren.storage.operations import Commit, Operation, Reserve
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore
@@ -185,10 +186,10 @@ class FaultyStore:
             raise self.faults.unrenewed.copy()
         return await self.behind.renew(announcement)
 
-    async def secret(self) -> bytes:
+    async def secret(self, of: SecretOf = "nodes") -> bytes:
         if self.faults.no_secret is not None:
             raise self.faults.no_secret.copy()
-        return await self.behind.secret()
+        return await self.behind.secret(of)
 
     async def read(self, query: Query[R]) -> R:
         if isinstance(query, SessionStart | ModelContext | SessionRow):

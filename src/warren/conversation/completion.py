@@ -24,8 +24,6 @@ FIELD: Final = "token"
 FORGED: Final = "was not made here: it has another signature than the tokens of this tenant"
 _PREFIX: Final = "wct_"
 FORM: Final = re.compile(rf"{_PREFIX}([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]{{43}}", re.ASCII)
-_PURPOSE: Final = b"completion tokens of tool calls"
-"""Makes the key another one than the secret of the store, with which nodes sign their own tokens."""
 
 
 @frozen
@@ -74,11 +72,6 @@ class CompletionKey:
     """Signs the completion tokens of one store, and checks them."""
 
     _key: bytes = attrs.field(repr=False)
-
-    @classmethod
-    def of(cls, secret: bytes) -> Self:
-        """Return the key that belongs to the secret of a store."""
-        return cls(hmac.digest(secret, _PURPOSE, "sha256"))
 
     def sign(self, claims: CompletionToken) -> str:
         """Return the token with these claims. Raises ValueError if it is too long, as with a very long call id."""

@@ -30,7 +30,8 @@ from warren.conversation.completion import CompletionToken
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Restart, Tool, ToolError, ToolOutput, current_call, tool
-from warren.settings.config import Config
+from warren.settings.config import Config, StoreConfig
+from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.operations import StoreAnswer
 
 pytestmark = pytest.mark.virtual_time
@@ -538,3 +539,18 @@ async def test_a_token_may_expire_while_its_tool_runs(tmp_path: Path, config: Co
         await trio.sleep(120)
         (result,) = await told(service, session_id)
     assert result.content.startswith("not known: the call has begun, and its result did not come in time")
+
+
+async def test_a_restored_store_takes_the_tokens_of_before(tmp_path: Path) -> None:
+    """The call that waits in the backup gets its result under the token that is out there; a forged one is refused."""
+    post, restored = Post(), tmp_path / "restored"
+    async with building(post, tmp_path / "store") as (_, session_id):
+        pass
+    back_up(StoreConfig(tmp_path / "store"), tmp_path / "backup.sqlite3")
+    restore(tmp_path / "backup.sqlite3", StoreConfig(restored))
+    async with post.open(restored) as service:
+        with pytest.raises(InvalidParamsError):
+            await service.complete_tool(post.tokens[0][:-3] + "AAA", "forged")
+        await service.complete_tool(post.tokens[0], "built")
+        assert (await service.wait_turn(session_id)).text == "done"
+        assert await told(service, session_id) == [ToolResult("call-1", "built")]

@@ -128,13 +128,13 @@ async def test_a_tool_gets_the_completion_token_of_its_call(tmp_path: Path) -> N
             session_id = await new_session(service)
             await service.start_turn(session_id, "go")
             store = await storage_of(service).reader()
-            secrets.add(secret := await store.secret())
+            secrets.add(secret := await store.secret("completions"))
             (result,) = [
                 result
                 for entry in (await service.history(session_id)).messages
                 for result in getattr(entry.message, "results", ())
             ]
-        claims = CompletionKey.of(secret).verified(result.content, "default")
+        claims = CompletionKey(secret).verified(result.content, "default")
         assert (claims.session_id, claims.call_id) == (session_id, "a")
         assert claims.key.startswith(f"{session_id}:1:1:")
     assert len(secrets) == 1

@@ -17,6 +17,7 @@ from warren.base.nodes import Announcement, NodeLoad
 from warren.base.version import VERSION
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.maintenance.backup import back_up, restore
+from warren.storage.membership import SECRETS, SecretOf
 from warren.storage.operations import Archive, Claim, Claimed, Delete, Lease, LeaseHeld, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, SessionHolder, SessionRow
@@ -90,12 +91,14 @@ async def test_a_node_learns_that_it_was_asked_to_drain(home: Home, tmp_path: Pa
         assert [await store.renew(BUSY), await store.renew()] == [True, True]
 
 
-async def test_the_secret_stays_and_is_not_shown(home: Home, tmp_path: Path) -> None:
-    """It has 32 bytes, which are in no representation of the store."""
+@pytest.mark.parametrize("of", SECRETS)
+async def test_the_secrets_stay_and_are_not_shown(home: Home, tmp_path: Path, of: SecretOf) -> None:
+    """Each has 32 bytes, which are in no representation of the store."""
     async with home(tmp_path) as store:
-        secret = await store.secret()
+        secret = await store.secret(of)
         assert len(secret) == 32
-        assert await store.secret() == secret
+        assert await store.secret(of) == secret
+        assert len({await store.secret(each) for each in SECRETS}) == len(SECRETS)
         shown = repr(store) + repr(await store.read(LivingNodes()))
         assert secret.hex() not in shown
         assert repr(secret) not in shown
@@ -176,31 +179,34 @@ async def test_a_node_is_asked_by_another_one(pair: Pair, tmp_path: Path) -> Non
         assert [await one.renew(BUSY), await two.renew()] == [True, False]
 
 
-async def test_a_damaged_secret_gives_way_to_a_new_one(tmp_path: Path) -> None:
-    """A text that is no secret is not used as one."""
+@pytest.mark.parametrize("of", SECRETS)
+async def test_a_damaged_secret_gives_way_to_a_new_one(tmp_path: Path, of: SecretOf) -> None:
+    """A text that is no secret is not used as one; the other secret stays."""
     async with opened(tmp_path) as store:
-        secret = await store.secret()
+        before = {each: await store.secret(each) for each in SECRETS}
         with closing(apsw.Connection(str(tmp_path / "store" / FILE_NAME))) as db:
-            db.execute("UPDATE cluster SET secret = substr(secret, 3)")
-        again = await store.secret()
-        assert again != secret
+            db.execute(f"UPDATE cluster SET {SECRETS[of]} = substr({SECRETS[of]}, 3)")  # noqa: S608 - a column of ours
+        again = await store.secret(of)
         assert len(again) == 32
-        assert await store.secret() == again
+        assert {each for each in SECRETS if await store.secret(each) != before[each]} == {of}
+        assert await store.secret(of) == again
 
 
 async def test_a_copy_of_a_store_is_another_cluster(tmp_path: Path) -> None:
-    """A backup has neither the nodes nor their secret."""
+    """A backup has neither the nodes nor their secret; it takes the completion tokens that are out there."""
     config = StoreConfig(tmp_path / "store")
     async with opened(tmp_path) as store:
         await store.renew(BUSY)
         await done(store, turn("a"))
-        secret = await store.secret()
+        secret, signs = await store.secret(), await store.secret("completions")
+        assert secret != signs
         back_up(config, tmp_path / "copy.sqlite3")
     assert secret.hex().encode() not in (tmp_path / "copy.sqlite3").read_bytes()
     restore(tmp_path / "copy.sqlite3", StoreConfig(tmp_path / "new" / "store"))
     async with opened(tmp_path / "new") as store:
         assert await store.read(LivingNodes()) == []
         assert await store.secret() != secret
+        assert await store.secret("completions") == signs
 
 
 # A process of the release before nodes: it knows the columns of that time alone.

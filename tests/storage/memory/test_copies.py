@@ -26,7 +26,7 @@ async def copied(here: StoreConfig | PostgresConfig, there: StoreConfig | Postgr
             if isinstance(store, WholeFile):
                 store.memory = memory
         found = await copy(one, other, tables=ALL)
-        await other.finish(await one.last_input())
+        await other.finish(await one.last_input(), await one.secret())
     return found
 
 

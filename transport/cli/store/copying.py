@@ -63,7 +63,7 @@ def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, options: Option
 
                     # With the vectors of its texts, which need not be made anew.
                     await thread_runner(partial(backup.copy_memory, from_, to))
-                await other.finish(await one.last_input())
+                await other.finish(await one.last_input(), await one.secret())
         return copied, "copied" if remembers else None
 
     copied, memory = execute(work, options)
