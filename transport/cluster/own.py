@@ -1,5 +1,6 @@
 """The sessions of this process, as a node of a cluster sees them: for its own clients, and for other nodes."""
 
+import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 import attrs
 import trio
 
+from warren.actors.calls.handlers.turns import in_memory
 from warren.actors.calls.local import OfSession
 from warren.actors.calls.service import Service
 from warren.actors.events.eventlog import EventLog
@@ -19,7 +21,8 @@ from warren.base.principals import READ, check_right
 from warren.base.values import define
 from warren.calls.base import Call
 from warren.calls.streams import EventReader
-from warren.calls.turns import InputsRequest
+from warren.calls.turns import ApprovalsRequest, InputsRequest
+from warren.conversation.views import ApprovalPage
 from warren.reports.metrics import History
 from warren.storage.queries import ANY_TENANT, SessionHolder, WaitingInputs
 from warren.transport.cluster.fanout import ForeignLog
@@ -131,6 +134,9 @@ class OwnSessions(NodeSessions):
     async def perform(self, call: Call[R]) -> R:
         """Perform a call on a session of this node; a read of its inputs first takes in those from the store."""
         facts = call.facts
+        if isinstance(call, ApprovalsRequest) and self.allows(call):  # the other node reads the store itself
+            await trio.lowlevel.checkpoint()
+            return cast("R", ApprovalPage(tuple(itertools.islice(in_memory(self.local), call.limit))))
         if facts.at == "here" or not self.allows(call):  # a call that is not allowed is refused there, and noted
             return await super().perform(call)
         session_id = None if facts.at == "any node" else cast("OfSession", call).session_id

@@ -6,11 +6,13 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import trio
 
+from warren.actors.calls.handlers.turns import approvals
 from warren.actors.calls.history import added
 from warren.actors.calls.local import OfSession
 from warren.actors.events.eventlog import utc_now
@@ -22,13 +24,13 @@ from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import define
-from warren.calls.base import Call, made
+from warren.calls.base import MAX_PAGE, Call, made
 from warren.calls.facade import Health
 from warren.calls.reading import SubscribeRequest
 from warren.calls.streams import EventReader
-from warren.calls.turns import ContextRequest, SessionCall, TurnCall, WaitRequest
+from warren.calls.turns import ApprovalsRequest, ContextRequest, SessionCall, TurnCall, WaitRequest
 from warren.conversation.events import Envelope, SessionMoved
-from warren.conversation.views import SessionPage, TurnResult
+from warren.conversation.views import ApprovalPage, SessionPage, TurnResult
 from warren.models.tools import Tool
 from warren.reports.metrics import History, Metrics
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, LostEvents, SessionHolder, SessionRow
@@ -89,6 +91,8 @@ class Placed(NodeSessions, NodeService):
     async def perform(self, call: Call[T]) -> T:
         """Carry a call out where its facts say. The scope is checked before the store is asked where the session is."""
         facts = call.facts
+        if isinstance(call, ApprovalsRequest) and self.allows(call):
+            return cast("T", await self._approvals(call))
         if facts.at == "here" or not self.allows(call):  # a call that is not allowed is refused there, and noted
             result = await super().perform(call)
             return cast("T", await self._named(result)) if isinstance(result, SessionPage) else result
@@ -175,6 +179,13 @@ class Placed(NodeSessions, NodeService):
                     logger.warning("node %s cannot be called: %s", node.name, problem)
                 raise refusal
             await trio.sleep(next(pauses))
+
+    async def _approvals(self, call: ApprovalsRequest) -> ApprovalPage:
+        """List the tool calls that wait for approval; those that a node has in memory alone come from there."""
+        self.supervisor.check_loop()
+        ask = partial(RemoteService.approvals, limit=MAX_PAGE)
+        others = await self._ask_each(ask, lambda other: other.address is not None)
+        return await approvals(self.local, call, [row for page in others if page is not None for row in page.approvals])
 
     async def _is_leased(self, error: WarrenError) -> bool:
         """Return whether a call has failed here because another node has taken the session meanwhile."""

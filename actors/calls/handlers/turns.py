@@ -1,6 +1,6 @@
 """The handlers of calls that run turns, end them, and reach into them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -229,10 +229,16 @@ async def _was_given(local: Local, claims: CompletionToken, result: ToolResult) 
     return wait is not None and (wait.data or {}).get("token") == claims.mark and same_result(wait.result, result)
 
 
-async def approvals(local: Local, call: ApprovalsRequest) -> ApprovalPage:
-    """Return a page of the tool calls that wait for approval: those in memory alone, then those of the store."""
+async def approvals(local: Local, call: ApprovalsRequest, elsewhere: Iterable[ListedApproval] = ()) -> ApprovalPage:
+    """Return a page of the tool calls that wait for approval: those in memory alone, then those of the store.
+
+    Args:
+        local: the sessions of this process.
+        call: the place of the page.
+        elsewhere: those that other nodes have in memory alone.
+    """
     local.supervisor.check_open()
-    here = sorted(_in_memory(local), key=attrgetter("since"))
+    here = sorted((*in_memory(local), *elsewhere), key=attrgetter("since"))
     page = here[call.offset : call.offset + call.limit]
     if len(page) == call.limit:
         await trio.lowlevel.checkpoint()
@@ -243,8 +249,8 @@ async def approvals(local: Local, call: ApprovalsRequest) -> ApprovalPage:
     return ApprovalPage((*page, *stored), tuple(rows.damaged))
 
 
-def _in_memory(local: Local) -> Iterator[ListedApproval]:
-    """Yield the calls that wait in turns that no store has before their ends."""
+def in_memory(local: Local) -> Iterator[ListedApproval]:
+    """Yield the calls that wait for approval in this process alone, as no store has their turns before their ends."""
     for handle in local.supervisor.registry:
         actor = handle.actor
         if actor is not None and actor.approvals_in_memory and local.has_live(handle.session_id):

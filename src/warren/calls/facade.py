@@ -443,9 +443,10 @@ class SessionService(Protocol):
     async def approvals(self, call: turns.ApprovalsRequest) -> ApprovalPage:
         """Return the tool calls and questions that wait for approval, of all sessions of the tenant.
 
-        Whoever has the session, and if nobody has: `approve_tool` answers each. First come those that this process has
-        in memory alone, as it has no store or their turn is stored at its end; then those of the store, the oldest
-        first. Trap: those that another process has in memory alone are missing.
+        Whoever has the session, and if nobody has: `approve_tool` answers each. First come those that a process has in
+        memory alone, as it has no store or their turn is stored at its end; then those of the store, the oldest first.
+        Trap: of those in memory a node tells at most 1,000, and one that does not answer within a second tells none.
+        A process that is no node does not know those of others.
 
         Raises:
             StoreError: if the store cannot be read.

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,7 @@ from warren.conversation.categories import Gates
 from warren.conversation.events import Envelope, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer
+from warren.conversation.views import ListedApproval
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import ToolOutput, current_call, tool
 from warren.settings.config import Limits, PostgresConfig, StoreConfig
@@ -175,6 +176,42 @@ async def test_a_call_of_a_tool_is_approved_at_another_node(store: StoreConfig |
         await berta.service.approve_tool(session_id, envelope.event.id, "allow")
         await until(lambda: results)
         assert results == ["done"]
+
+
+async def test_calls_that_wait_in_memory_are_listed_by_every_node(store: StoreConfig | PostgresConfig) -> None:
+    """Each has those of its own turns alone that no store has, the others ask it; pages fit together."""
+
+    @tool
+    async def look() -> str:
+        """Look at something."""
+        await trio.lowlevel.checkpoint()
+        return "seen"
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        asked = isinstance(request.messages[-1], UserMessage)
+        return reply("", ToolUseBlock("c1", "look", {})) if asked else reply("done")
+
+    async with cluster(store, 3, test=FunctionModel(answer)) as nodes, trio.open_nursery() as tasks:
+        sessions = list[str]()
+        for node in nodes:
+            for durability in ("turn", "step"):
+                made = await node.service.create_session(
+                    None, model="test", tools=[look], approvals=Gates(callback="ask"), durability=durability
+                )
+                sessions.append(made.session_id)
+                tasks.start_soon(node.service.start_turn, made.session_id, "hi")
+        page: Sequence[ListedApproval] = ()
+        while len(page) < len(sessions):
+            page = (await nodes[0].service.approvals()).approvals
+        for node in nodes:
+            assert (await node.service.approvals()).approvals == page
+            found = [(await node.service.approvals(offset=at, limit=2)).approvals for at in (0, 2, 4, 6)]
+            assert tuple(row for each in found for row in each) == page
+        assert {each.session_id for each in page[:3]} == set(sessions[::2])  # those in memory come first
+        for each in page:
+            await nodes[1].service.approve_tool(each.session_id, each.call_id, "allow")
+        assert (await nodes[2].service.approvals()).approvals == ()
 
 
 @pytest.mark.parametrize("early", [True, False])
