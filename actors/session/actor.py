@@ -538,9 +538,11 @@ class SessionActor:
         return wait
 
     def _has_given_up(self, wait: Wait) -> bool:
-        """Return whether the call of a wait has a result without it, and the wait ends with the next step."""
+        """Return whether the call of a wait has a result without it, or will have: the wait ends with the next step."""
         if wait.reason == "background":
             return self.background.has_given_up(wait)
+        if not wait.left(self.shared.storage.now()):  # no process has been there to end it
+            return True
         if self._turn is not None:
             return self._turn.has_given_up(wait)
         kept = self.conversation.calls.get(wait.call_id)

@@ -197,6 +197,19 @@ async def test_nobody_decides_in_time(tmp_path: Path) -> None:
     assert desk.ran == []
 
 
+async def test_a_decision_after_its_time(tmp_path: Path) -> None:
+    """It is refused, though no process was there to end the call, and the next one has not looked at it yet."""
+    desk, config = Desk(), attrs.evolve(WEEK, limits=Limits(approval_timeout=60))
+    session_id = await left_waiting(desk, tmp_path, config=config)
+    desk.ahead += 61
+    async with desk.open(tmp_path, config=config) as service:
+        with pytest.raises(InvalidParamsError, match="waits no more: nobody answered in time"):
+            await service.approve_tool(session_id, "call-0-0", "allow")
+        assert (await service.start_turn(session_id, "go", mode="queue", idempotency_key="key")).text == "done"
+        assert await results(service, session_id) == ["not run: it was not approved in time"]
+    assert desk.ran == []
+
+
 async def test_its_time_ends_behind_sessions_with_nothing_to_do(tmp_path: Path) -> None:
     """They are looked at first, once there is room, and none of them takes it: the next look is a lease away."""
     limits = Limits(approval_timeout=60, max_sessions=1)
