@@ -1,5 +1,6 @@
 """The agent: each method of the Agent Client Protocol as calls of the service."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope
 from warren.conversation.memory import MAX_HITS
 from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
-from warren.conversation.views import SessionSummary
+from warren.conversation.views import SessionSummary, SessionView
 from warren.models.catalog import NO_MODELS, Models, window_of
 from warren.settings.tool_config import McpServer
 from warren.transport.acp import commands, modes, params, updates
@@ -22,7 +23,7 @@ from warren.transport.acp.content import AcpPrompt, prompt_of
 from warren.transport.acp.files import blocks_of
 from warren.transport.acp.listing import CWD, listed
 from warren.transport.acp.permission import Ask, Permissions
-from warren.transport.acp.prompt import PendingPrompt, outcome_of, unwrap
+from warren.transport.acp.prompt import PendingPrompt, Tell, outcome_of, unwrap
 from warren.transport.acp.servers import Servers, read_servers
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ PROMPT: Final = "session/prompt"
 CANCEL: Final = "session/cancel"
 REPLAYED: Final = 10
 """Messages of a conversation that are in memory at once while it is replayed; each may be a large one."""
+logger: Final = logging.getLogger(__name__)
 
 
 @frozen
@@ -87,6 +89,7 @@ class Agent:
         ask: sends requests to the client.
         settings: the facts about the runtime.
         servers: the MCP servers that the client named for each session that it opened.
+        tasks: the nursery in which the turns that the client comes back to are followed.
         unstable: whether the client has asked for members that are no part of the protocol yet; others may refuse them.
     """
 
@@ -94,16 +97,15 @@ class Agent:
     say: Say
     ask: Ask
     settings: AgentSettings
-    servers: Servers = attrs.field(init=False)
+    servers: Servers
+    tasks: trio.Nursery
     unstable: bool = False
     _pending: dict[str, PendingPrompt] = attrs.field(factory=dict)
+    _followed: dict[str, tuple[PendingPrompt, trio.CancelScope]] = attrs.field(factory=dict)
     _modes: dict[str, str] = attrs.field(factory=dict)
     _permissions: dict[str, Permissions] = attrs.field(factory=dict)
     _replaying: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
     _with_files: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
-
-    def __attrs_post_init__(self) -> None:
-        self.servers = Servers(self.settings.tools)
 
     def begin(self, method: str, data: object) -> Callable[[], Awaitable[MethodResult]] | None:
         """Return the work that answers a request; None for an unknown method.
@@ -125,9 +127,11 @@ class Agent:
     def notice(self, method: str, data: object) -> None:
         """Handle a notification. An unknown one is ignored. Raises InvalidParamsError for bad parameters."""
         if method == CANCEL:
-            pending = self._pending.get(params.read(params.OneSession, data).sessionId)
-            if pending is not None:
+            session_id = params.read(params.OneSession, data).sessionId
+            if (pending := self._pending.get(session_id)) is not None:
                 pending.cancel()
+            elif session_id in self._followed:
+                self._followed[session_id][0].cancel()
 
     def cancel_all(self) -> None:
         """Cancel every pending prompt."""
@@ -163,14 +167,15 @@ class Agent:
     async def load(self, given: params.LoadSession) -> MethodResult:
         """Open a stored session, and replay its whole conversation before the result."""
         servers = read_servers(given.mcpServers)
-        await self.service.resume(given.sessionId)
+        shown = await self._follow(await self.service.resume(given.sessionId))
         await self._replay(given.sessionId)
+        shown.set()
         return await self._opened(given.sessionId, servers, {})
 
     async def resume(self, given: params.ResumeSession) -> MethodResult:
         """Open a stored session without a replay: the client knows its conversation."""
         servers = read_servers(given.mcpServers)
-        await self.service.resume(given.sessionId)
+        (await self._follow(await self.service.resume(given.sessionId))).set()
         return await self._opened(given.sessionId, servers, {})
 
     async def fork(self, given: params.ResumeSession) -> MethodResult:
@@ -226,14 +231,46 @@ class Agent:
             del self._pending[pending.session_id]
         return MethodResult({"stopReason": "end_turn"})
 
-    async def _turn(self, prompt: AcpPrompt, pending: PendingPrompt) -> MethodResult:
-        view = await self.service.read(pending.session_id)
+    async def _narrator(self, session_id: str) -> Tell:
+        """Return a function that tells the client of the events of one turn. Raises the errors of `read`."""
+        view = await self.service.read(session_id)
         narrator = updates.Narrator(self.settings.size_of(view.state.model))
 
         async def tell(envelope: Envelope) -> None:
             for update in narrator.updates(envelope):
-                await self._tell(pending.session_id, update)
+                await self._tell(session_id, update)
 
+        return tell
+
+    async def _follow(self, view: SessionView) -> trio.Event:
+        """Begin to follow the open turn of a session, if it has one, and tell of it once the returned event is set."""
+        session_id, shown = view.state.session_id, trio.Event()
+        self._leave(session_id)
+        if view.state.turn is not None and session_id not in self._pending:
+            await self.tasks.start(self._followed_turn, session_id, shown)
+        return shown
+
+    async def _followed_turn(self, session_id: str, shown: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
+        turn = PendingPrompt(self.service, session_id)
+        mine = self._followed[session_id] = turn, trio.CancelScope()
+        with mine[1]:
+            try:
+                tell, approve = await self._narrator(session_id), self._asker(session_id).approve
+                await turn.follow(shown, tell, approve, task_status=task_status)
+            except WarrenError as exc:
+                logger.warning("session %s: its turn cannot be followed: %s", session_id, exc)
+                task_status.started()
+            await self._tell_info(session_id)
+        if self._followed.get(session_id) is mine:
+            del self._followed[session_id]
+
+    def _leave(self, session_id: str) -> None:
+        """Follow the open turn of a session no longer; it goes on."""
+        if session_id in self._followed:
+            self._followed.pop(session_id)[1].cancel()
+
+    async def _turn(self, prompt: AcpPrompt, pending: PendingPrompt) -> MethodResult:
+        tell = await self._narrator(pending.session_id)
         approve, gates = self._asker(pending.session_id).approve, modes.gates(self._mode(pending.session_id))
         outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
         await self._tell_info(pending.session_id)
@@ -282,6 +319,7 @@ class Agent:
 
     async def _end(self, session_id: str) -> None:
         """Cancel a session's prompt, wait for its end, and drop the session's mode, permissions and servers."""
+        self._leave(session_id)
         pending = self._pending.get(session_id)
         if pending is not None:
             pending.cancel()

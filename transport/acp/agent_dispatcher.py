@@ -9,6 +9,7 @@ import trio
 from warren.base.errors import WarrenError
 from warren.calls.facade import SessionService
 from warren.transport.acp.agent import Agent, AgentSettings, MethodResult
+from warren.transport.acp.servers import Servers
 from warren.transport.acp.updates import Update
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import Dispatcher, Endpoint, EndpointBounds, GoneError, Work
@@ -36,17 +37,24 @@ async def serve_acp(
     """
     bounds = EndpointBounds(MAX_IN_FLIGHT, outbox_bytes=MAX_BYTES, linger=LINGER)
     endpoint = Endpoint(LineChannel(*streams, MAX_LINE), bounds, stop)
-    dispatcher = _AgentDispatcher(endpoint, service, settings)
-    await endpoint.run(lambda _tasks: dispatcher)
-    await dispatcher.agent.servers.drop_all()
+    servers = Servers(settings.tools)
+    await endpoint.run(lambda tasks: _AgentDispatcher(endpoint, service, settings, servers, tasks))
+    await servers.drop_all()
 
 
 class _AgentDispatcher(Dispatcher):
     """An agent behind an endpoint."""
 
-    def __init__(self, endpoint: Endpoint, service: SessionService, settings: AgentSettings) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        service: SessionService,
+        settings: AgentSettings,
+        servers: Servers,
+        tasks: trio.Nursery,
+    ) -> None:
         self._endpoint = endpoint
-        self.agent = Agent(service, self._say, self._ask, settings)
+        self.agent = Agent(service, self._say, self._ask, settings, servers, tasks)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes | None:
         if request_id is None:

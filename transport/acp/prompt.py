@@ -14,6 +14,7 @@ from warren.calls.facade import SessionService
 from warren.calls.streams import EventReader
 from warren.conversation.categories import Gates
 from warren.conversation.events import (
+    TERMINAL,
     Envelope,
     StreamTruncated,
     ToolApprovalRequested,
@@ -21,7 +22,7 @@ from warren.conversation.events import (
     TurnResumed,
 )
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import TurnResult
+from warren.conversation.views import PendingApproval, TurnResult
 from warren.transport.acp.content import AcpPrompt
 from warren.transport.rpc.relay import Relay, last_seq_of
 
@@ -41,12 +42,12 @@ logger: Final = logging.getLogger(__name__)
 
 @define(eq=False)
 class PendingPrompt:
-    """A prompt that is not answered yet.
+    """A prompt that is not answered yet, or the turn of an earlier one that the client has come back to.
 
     Attributes:
         service: the runtime.
         session_id: the session.
-        over: set once the prompt is answered.
+        over: set once it is answered.
     """
 
     service: SessionService
@@ -95,6 +96,39 @@ class PendingPrompt:
             await relay.settle(last_seq_of(outcome))
             nursery.cancel_scope.cancel()
         return unwrap(outcome)
+
+    async def follow(
+        self, shown: trio.Event, tell: Tell, approve: Approve, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Relay the rest of a turn that was begun before the client opened the session, if there is one.
+
+        Calls of it that wait already are asked about first. The end of the connection leaves the turn alone.
+
+        Args:
+            shown: set once the client knows what the session has.
+            tell: relays one event to the client.
+            approve: called for each call that waits for approval.
+            task_status: started once no later event can be missed.
+
+        Raises:
+            WarrenError: if the session cannot be read.
+        """
+        self._begun.set()
+        async with self.service.subscribe(self.session_id) as events, trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_when_cancelled)
+            task_status.started()
+            await shown.wait()
+            found = await outcome_of(self.service.read(self.session_id))
+            if not isinstance(found, WarrenError) and found.state.turn is not None:
+                asking = _Asking(nursery, tell, approve, self._cancelled)
+                for each in found.state.pending_approvals:
+                    await asking.ask(requested(each), events.cursor)
+                async for envelope in events:
+                    await asking.tell(envelope)
+                    if isinstance(envelope.event, TERMINAL):
+                        break
+            nursery.cancel_scope.cancel()
+        unwrap(found)
 
     async def compact(self, instructions: str | None) -> CompactionEntry:
         """Compact the session's context. Raises the errors of `SessionService.compact`."""
@@ -154,16 +188,20 @@ class _Asking:
             return
         await self.relay(envelope)
         match event:
-            case ToolApprovalRequested(id=call):
-                self._drop(call)  # a process that goes on with the turn may ask again
-                scope = trio.CancelScope()
-                self._scopes[call] = envelope.seq, scope
-                await self.nursery.start(self._ask, event, scope)  # the user is asked in the order of the calls
+            case ToolApprovalRequested():
+                await self.ask(event, envelope.seq)
             case ToolApprovalResolved(id=call):
                 self._drop(call)
             case TurnResumed(kept_seq=kept):
                 for call in [call for call, (seq, _) in self._scopes.items() if seq > kept]:
                     self._drop(call)
+
+    async def ask(self, event: ToolApprovalRequested, seq: int) -> None:
+        """Ask the user about a call that waits. `seq` is the number of its event, or of a later one."""
+        self._drop(event.id)  # a process that goes on with the turn may ask again
+        scope = trio.CancelScope()
+        self._scopes[event.id] = seq, scope
+        await self.nursery.start(self._ask, event, scope)  # the user is asked in the order of the calls
 
     def _drop(self, call: str) -> None:
         if call in self._scopes:
@@ -177,6 +215,13 @@ class _Asking:
         with scope:
             await self.approve(event, task_status=task_status)
         return None
+
+
+def requested(waiting: PendingApproval) -> ToolApprovalRequested:
+    """Return the event of a call that has begun to wait before."""
+    limit = round((waiting.until - waiting.since).total_seconds() * 1000)
+    asked = waiting.call_id, waiting.name, waiting.args, waiting.category
+    return ToolApprovalRequested(*asked, limit, waiting.question_of, waiting.may_have_run)
 
 
 def cancelled() -> AgentError:

@@ -1,6 +1,8 @@
 """Tool calls that wait for the word of whoever sits in front of the client."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.support.checks import assert_valid_transcript
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import Client, chosen, connect, said
+from warren.base.errors import AgentError
 from warren.calls.facade import SessionService
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolApprovalRequested
@@ -256,3 +259,57 @@ async def test_a_mode_asks_more_and_never_less() -> None:
         await client.call("session/set_mode", sessionId=session_id, modeId="ask")
         resumed = await client.call("session/fork", sessionId=session_id, cwd="/work", mcpServers=[])
         assert resumed.data["modes"]["currentModeId"] == "default"
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_a_client_that_comes_back_is_asked_again(tmp_path: Path, method: str) -> None:
+    """The call waited while no process ran: the next agent asks about it, and tells how the turn goes on and ends."""
+    model = says(digs("here", "there"), reply("done"))
+    async with open_runtime(model, store=tmp_path, tools=[dig], config=ASK) as service, trio.open_nursery() as nursery:
+        session_id = (await service.create_session(None)).session_id
+        nursery.start_soon(partial(service.start_turn, session_id, "go", mode="queue", idempotency_key="key"))
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    async with open_runtime(model, store=tmp_path, tools=[dig], config=ASK) as service, connect(service) as client:
+        await client.call(method, sessionId=session_id, cwd="/work", mcpServers=[])
+        first, second = await client.question(), await client.question()
+        assert first["params"]["toolCall"]["rawInput"] == {"where": "here"}
+        busy = await client.prompt(session_id, "and now?")
+        assert busy.data["data"]["code"] == "SESSION_BUSY"
+        await client.reply(second, **chosen("allow_once"))
+        await client.reply(first, **chosen("reject_once"))
+        while not said_last(client, "done"):
+            await client.read()
+        assert (DUG, statuses(client, "c0")[-2:]) == (["there"], ["asked", "failed"])
+        assert statuses(client, "c1")[-3:] == ["asked", "in_progress", "completed"]
+        assert (await client.prompt(session_id, "/help")).stop_reason == "end_turn"
+
+
+async def test_a_client_that_comes_back_cancels_the_turn(tmp_path: Path) -> None:
+    """There is no other prompt that it could mean. Its leaving alone ends nothing."""
+    model = says(digs("here"), reply("done"))
+    async with open_runtime(model, store=tmp_path, tools=[dig], config=ASK) as service, trio.open_nursery() as nursery:
+        session_id = (await service.create_session(None)).session_id
+        nursery.start_soon(_ended_early, service, session_id)
+        await trio.sleep(1)
+        for cancels in (False, True):
+            async with connect(service) as client:
+                await client.call("session/resume", sessionId=session_id, cwd="/work", mcpServers=[])
+                await client.question()
+                if cancels:
+                    await client.cancel(session_id)
+                    await trio.sleep(1)
+            await trio.sleep(1)
+            assert ((await service.read(session_id)).state.turn is None) == cancels
+    assert DUG == []
+
+
+async def _ended_early(service: SessionService, session_id: str) -> None:
+    with pytest.raises(AgentError, match="the turn was interrupted"):
+        await service.start_turn(session_id, "go")
+
+
+def said_last(client: Client, text: str) -> bool:
+    """Return whether the newest message of the agent is a piece of text."""
+    update = client.heard[-1].get("params", {}).get("update", {})
+    return bool(update.get("content") == {"type": "text", "text": text})
