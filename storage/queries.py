@@ -374,7 +374,7 @@ class WaitingSessions(Query[Mapping[str, str]]):
 
 @frozen
 class NextWake(Query[datetime | None]):
-    """The earliest time at which a turn wakes whose calls all wait (UTC), in whichever process; None if none does."""
+    """The next time at which a turn wakes whose calls all wait (UTC), in whichever process; None if none does."""
 
 
 @frozen

@@ -76,13 +76,14 @@ class StoreWatcher:
         if node is not None and node.draining:
             await self._count(store)
             return
+        self._supervisor.next_wake = None  # a session that suspends from here on notes its time, which may be earlier
+        wakes = await store.read(NextWake())  # first: a turn that wakes between the two reads is found by both
+        if wakes is not None:
+            self._supervisor.wakes_at(wakes)
         found = list((await store.read(WaitingSessions())).items())
-        wakes = await store.read(NextWake())
         known = self._supervisor.parked_turns or self._supervisor.waiting_turns
         if found or known or wakes is not None:  # those with parked turns are among them
             await self._count(store)
-        # A turn that is due and cannot go on is looked at once in a lease, as all others.
-        self._supervisor.next_wake = None if wakes is None or wakes <= store.now() else wakes
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(dict(found))

@@ -323,7 +323,7 @@ class Supervisor:
         self._paused.add(session_id)
 
     def suspended(self, session_id: str, wakes: datetime) -> None:
-        self.next_wake = wakes if self.next_wake is None else min(wakes, self.next_wake)
+        self.wakes_at(wakes)
         self.scheduler.suspended(session_id)
         self._reassign()
 
@@ -348,6 +348,10 @@ class Supervisor:
         self._reassign()
 
     # -- for the tasks of the runtime
+
+    def wakes_at(self, wakes: datetime) -> None:
+        """Note a time, by the store's clock, at which a suspended turn goes on."""
+        self.next_wake = wakes if self.next_wake is None else min(wakes, self.next_wake)
 
     async def evict_loop(self) -> None:
         """Evict sessions that are idle for too long, for ever."""

@@ -251,8 +251,9 @@ def _has_work(session: EphemeralSession, at_now: datetime) -> bool:
 
 
 def _next_wake(store: Contents, _query: ask.NextWake) -> datetime | None:
-    turns = (each.record.turn for each in store.sessions.values())
-    return min((turn.wakes for turn in turns if turn is not None and turn.wakes is not None), default=None)
+    turns, at_now = (each.record.turn for each in store.sessions.values()), now()
+    wakes = (turn.wakes for turn in turns if turn is not None and turn.wakes is not None)
+    return min((each for each in wakes if each > at_now), default=None)
 
 
 def _stored_wait(store: Contents, query: ask.StoredWait) -> Wait | None:

@@ -39,9 +39,9 @@ _LIST: Final = f"""
     WHERE w.tenant = $1 AND w.state = 'waiting' AND reason = ANY ($2::text[]) AND s.state = {OPEN}
     ORDER BY since, w.key LIMIT $3::int8 OFFSET $4::int8
 """
-_NEXT_WAKE: Final = (
-    "SELECT min(coalesce(wakes, 0)) FROM warren.sessions WHERE turn IS NOT NULL AND coalesce(wakes, 0) > 0"
-)
+_NEXT_WAKE: Final = f"""
+    SELECT min(coalesce(wakes, 0)) FROM warren.sessions WHERE turn IS NOT NULL AND coalesce(wakes, 0) > {NOW}
+"""
 
 
 def values_of(wait: Wait) -> tuple[Value, ...]:
@@ -93,7 +93,7 @@ async def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait, str | None
 
 
 async def next_wake(at: Reading, _query: NextWake) -> datetime | None:
-    """Return the earliest time at which a turn goes on whose calls all wait."""
+    """Return the earliest time to come at which a turn goes on whose calls all wait."""
     found = await at.db.value(_NEXT_WAKE)
     return None if found is None else moment(found)
 

@@ -49,7 +49,7 @@ _LIST: Final = f"""
         AND sessions.state = {OPEN}
     ORDER BY since, waits.key LIMIT ? OFFSET ?
 """
-_NEXT_WAKE: Final = "SELECT wakes FROM sessions WHERE turn IS NOT NULL AND wakes >= 0 ORDER BY wakes LIMIT 1"
+_NEXT_WAKE: Final = "SELECT wakes FROM sessions WHERE turn IS NOT NULL AND wakes > ? ORDER BY wakes LIMIT 1"
 
 
 def put(db: apsw.Connection, found: Iterable[tuple[int, Wait]]) -> None:
@@ -106,8 +106,8 @@ def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait, str | None]]:
 
 
 def next_wake(at: Reading, _query: NextWake) -> datetime | None:
-    """Return the earliest time at which a turn goes on whose calls all wait."""
-    found = at.db.execute(_NEXT_WAKE).get
+    """Return the earliest time to come at which a turn goes on whose calls all wait."""
+    found = at.db.execute(_NEXT_WAKE, (int(at.me.clock() * 1e6),)).get
     return moment(found) if type(found) is int else None
 
 

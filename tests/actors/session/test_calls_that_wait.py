@@ -1,6 +1,6 @@
 """A durable turn whose calls all wait needs no task and no process: an answer, or the time, wakes it."""
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import ClientGoneError, Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
 from warren.storage.operations import StoreAnswer
+from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
 DAY = 24 * 3600.0
@@ -224,6 +225,22 @@ async def test_its_time_ends_behind_sessions_with_nothing_to_do(tmp_path: Path) 
         await turn.value()
         await trio.sleep(0.1)
         assert await results(service, session_id) == ["not run: it was not approved in time"]
+
+
+async def test_its_time_ends_beside_a_turn_that_cannot_go_on(tmp_path: Path) -> None:
+    """A turn whose model is not known any more does not put off the time of the others."""
+    desk, config = Desk(), attrs.evolve(WEEK, limits=Limits(approval_timeout=50))
+    stuck = await left_waiting(desk, tmp_path, config=config)
+    with closing(apsw.Connection(str(tmp_path / FILE_NAME))) as db:
+        db.execute("UPDATE sessions SET details = json_set(details, '$.provider', 'gone')")
+    desk.ahead += 60
+    session_id = await left_waiting(desk, tmp_path, config=config)
+    async with desk.open(tmp_path, config=config) as service:
+        await trio.sleep(48)
+        assert await waiting(service, session_id) == [("call-0-0", "approval")]
+        await trio.sleep(3)
+        assert await results(service, session_id) == ["not run: it was not approved in time"]
+        assert await waiting(service, stuck) == [("call-0-0", "approval")]
 
 
 async def test_one_of_several_calls_goes_on_alone(tmp_path: Path) -> None:

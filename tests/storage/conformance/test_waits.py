@@ -211,11 +211,12 @@ async def test_a_turn_that_sleeps_is_left_alone_until_it_wakes(home: Home, tmp_p
 
 
 async def test_the_earliest_time_of_a_turn_is_known(home: Home, tmp_path: Path) -> None:
-    """To the microsecond, in the record and over all sessions, until the turn goes on or has ended."""
+    """To the microsecond, in the record and over all sessions, until it comes, or the turn goes on or has ended."""
     async with home(tmp_path) as store:
         assert await store.read(NextWake()) is None
         later = FUTURE + timedelta(days=1)
         await store.write([waiting("a", wakes=FUTURE), waiting("b", wakes=later), step("c"), turn("d")])
+        await done(store, waiting("due", wakes=PAST))
         found = await store.read(SessionRow("a", ANY_TENANT))
         assert found == step("a", wakes=FUTURE).record
         assert await store.read(NextWake()) == FUTURE
