@@ -457,8 +457,12 @@ class SessionActor:
                 raise problem
             mail.answer(None)
             return
+        if wait.may_have_run and wait in self.background.asked:
+            self._answers.append(mail)
+            self._send(partial(self._decide_again, mail, message))
+            return
         waits = self._answered(wait, message)
-        if not self.background.answered(waits[0]) and turn is not None:
+        if turn is not None:
             for each in waits:
                 turn.answered(each)
         for entry in _entries(message, waits):
@@ -479,6 +483,27 @@ class SessionActor:
         wait = turn.find_wait(partial(answers, message=message))
         begins = message.begins if message.begins is not None and turn.awaits_result(message.begins) else None
         return wait or begins
+
+    async def _decide_again(self, mail: Mail[None], message: GiveAnswer) -> Result:
+        """Store the decision whether a call in the background runs again, unless there is one."""
+        problem: WarrenError | None = None
+        asked = self.background.find(message)
+        try:
+            if asked is None:
+                problem = not_waiting(message)
+            elif asked.state == "answered":
+                problem = contradiction(asked, message)
+            else:
+                decided = answered(asked, message, self.shared.storage.now())
+                await self.background.decide(decided, _entries(message, [decided]))
+        except WarrenError as exc:
+            problem = exc
+
+        def apply() -> None:
+            self._answers.remove(mail)
+            mail.answer(None) if problem is None else mail.refuse(problem)
+
+        return apply
 
     async def _store_answer(self, mail: Mail[None], message: GiveAnswer) -> Result:
         """Store the answer to a wait, unless that has one."""

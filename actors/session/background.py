@@ -3,8 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -35,11 +34,14 @@ from warren.conversation.inputs import Input
 from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.waits import Wait
 from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, bounded
+from warren.reports.audit import AuditEntry
 
 AGAIN: Final = Backoff(first=0.2, longest=30.0, jitter=0.2)
 """The waits between attempts to store a result, which go on as long as the process has the session."""
 NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 """The end of a call without a time limit."""
+ASKED: Final = "asked"
+"""The member of `Wait.data` that has the question whether a call runs again, with its answer."""
 logger: Final = logging.getLogger("warren.background")
 Errand = Callable[[Callable[[], Awaitable[Callable[[], None]]]], None]
 """Runs a change of the store in its turn, and then the function that it returns."""
@@ -158,12 +160,11 @@ class BackgroundCalls:
         """Return the call that somebody decides on, or has, and that a message is meant for; None if there is none."""
         return self.approvals.find(partial(answers, message=message))
 
-    def answered(self, wait: Wait) -> bool:
-        """Go on with a call that was decided on; return whether it is one of these."""
-        found = any(each.key == wait.key for each in self.approvals.waiting)
-        if found:
-            self.approvals.answer(wait)
-        return found
+    async def decide(self, asked: Wait, audit: Sequence[AuditEntry]) -> None:
+        """Store the decision on a call that may have run, and go on with the call. Raises WarrenError."""
+        wait = self._newest(self._running[asked.wait_id])
+        await self.conversation.store_answer(wait.changed(data={**(wait.data or {}), ASKED: _plain(asked)}), audit)
+        self.approvals.answer(asked)
 
     def awaited(self, message: GiveAnswer) -> Wait | None:
         """Return the wait of a call that runs, and that a result from outside is meant for; None if there is none."""
@@ -299,23 +300,30 @@ class BackgroundCalls:
             return None
         return claims.expires if claims.mark == data["token"] else None
 
-    async def _keep(self, running: _Running, until: datetime, more: Mapping[str, Any]) -> None:
-        """Store what a process needs that goes on with a call, after the answers to it that are on their way."""
-        kept = trio.Event()
+    async def _keep(self, running: _Running, until: datetime, more: Mapping[str, Any]) -> bool:
+        """Store what a process needs that goes on with a call, after the answers to it that are on their way.
+
+        Return False if the store refuses: then the tool says what becomes of the call, if the process ends.
+        """
+        kept, refused = trio.Event(), False
 
         async def keep() -> Callable[[], None]:
+            nonlocal refused
             there = self.conversation.waits.get(running.wait.key)
             wait = there or running.wait  # a result that has just been stored is not applied as yet
             changed = wait.changed(until=until, data={**(wait.data or {}), **more})
             if there is not None:
-                with suppress(WarrenError):  # then its tool says what becomes of it, if the process ends
+                try:
                     await self.conversation.store_answer(changed)
+                except WarrenError:
+                    refused = True
             running.wait = changed
             return kept.set
 
         if self._errand is not None:
             self._errand(keep)
             await kept.wait()
+        return not refused
 
     async def _remote_result(self, running: _Running, runner: ToolRunner, tool: Tool, handle: Mapping[str, Any]) -> Ran:
         """Wait for the result of work that was handed over."""
@@ -368,17 +376,35 @@ class BackgroundCalls:
             except ToolArgumentsError:  # the tool is another one now
                 pass
             else:
-                if tool.restart == "replay" or await self._allowed(wait, tool):
-                    await self._run(wait, tool, bound)
+                if tool.restart == "replay" or await self._allowed(running, tool):
+                    await self._run(running.wait, tool, bound)
                     return
         self.shared.counters.tool(tool, "refused")
         await self._deliver(wait, await self._decide(running, Ran(MAY_HAVE_RUN, is_error=True)))
 
-    async def _allowed(self, wait: Wait, tool: Tool) -> bool:
-        """Ask whether a call is run again that may have run."""
-        call = ToolUseBlock(wait.wait_id, wait.name, wait.args)
-        decided = await self.approvals.decided(self.approvals.wait_for(call, tool, may_have_run=True))
-        return decided.decision is not None and decided.decision.allow
+    async def _allowed(self, running: _Running, tool: Tool) -> bool:
+        """Ask whether a call is run again that may have run.
+
+        The question and its answer stay through restarts, until the call runs again.
+        """
+        asked = _question_in(running.wait)
+        if asked is None:
+            call = ToolUseBlock(running.wait.wait_id, running.wait.name, running.wait.args)
+            asked = self.approvals.wait_for(call, tool, may_have_run=True)
+            await self._keep(running, running.wait.until, {ASKED: _plain(asked)})
+        if asked.state == "waiting":
+            asked = await self.approvals.answer_to(asked, asked.left(self.shared.storage.now()))
+            await self.conversation.answers()  # one may be in the store that came as the time ended
+            asked = _question_in(self._newest(running)) or asked
+        else:
+            self.approvals.answer(asked)  # whoever sends it again hears so
+        if asked.decision is None or not asked.decision.allow:
+            return False
+        for seconds in AGAIN:  # a process that goes on with this run asks anew
+            if await self._keep(running, running.wait.until, {ASKED: None}):
+                break
+            await trio.sleep(seconds)
+        return True
 
     def _input(self, wait: Wait, ran: Ran) -> Input:
         origin, key = _origin_of(wait), f"background:{self._call(wait).key}"
@@ -432,6 +458,17 @@ class BackgroundCalls:
             else:
                 self.conversation.waits.pop(wait.key, None)
                 return
+
+
+def _question_in(wait: Wait) -> Wait | None:
+    """Return the question whether a call runs again, as it is stored with the call; None if nobody is asked."""
+    plain = (wait.data or {}).get(ASKED)
+    asked: Wait | None = None if plain is None else codec.decode_stored(Wait, codec.encode(plain))
+    return asked
+
+
+def _plain(asked: Wait) -> Any:
+    return json.loads(codec.encode(asked))
 
 
 def _given(result: ToolResult) -> Ran:

@@ -115,6 +115,32 @@ async def test_the_session_ends_at_the_other_node(nodes: Nodes, how: str) -> Non
     assert len(nodes.runs) == 1
 
 
+async def test_the_question_whether_a_call_runs_again(nodes: Nodes) -> None:
+    """Every node lists it; it outlives the node that asks it, and the node that stored the decision."""
+    async with nodes.serving() as first:
+        session_id = (await first.service.create_session(None)).session_id
+        await first.service.start_turn(session_id, "call ask")
+        await nodes.until_runs(1)
+        await first.kill()
+    nodes.go()
+    async with nodes.serving(name="a", port=free_port()) as a, nodes.serving(name="b", port=free_port()) as b:
+        (asked,) = await a.until(session_id, lambda state: state.pending_approvals)
+        for each in (a, b):
+            (listed,) = (await each.service.approvals()).approvals
+            assert (listed.session_id, listed.since, listed.may_have_run) == (session_id, asked.since, True)
+        await a.kill()
+        await b.kill()
+    async with nodes.serving(crash=("after an answer is stored", 1)) as third:
+        (again,) = await third.until(session_id, lambda state: state.pending_approvals)
+        assert again.since == asked.since
+        assert await third.dies_within(partial(third.service.approve_tool, session_id, "call-0", "allow"))
+    assert len(nodes.runs) == 1
+    async with nodes.serving() as fourth:
+        await fourth.until_said(session_id, 2)
+        assert await told(fourth, session_id) == ["ask has worked"]
+    assert len(nodes.runs) == 2
+
+
 @pytest.mark.parametrize("transaction", range(2, 6))
 async def test_a_kill_after_each_transaction(nodes: Nodes, transaction: int) -> None:
     """The call runs twice at most, under one key; its result enters once, in the same turn or in the next one."""

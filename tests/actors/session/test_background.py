@@ -1,6 +1,7 @@
 """Tools that run in the background: the turn goes on, and their results become inputs of the session."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -380,6 +381,55 @@ async def test_a_call_of_a_process_that_ended_is_asked_about(
         assert (await service.read(session_id)).state.pending_approvals == ()
     assert len(bench.keys) == (2 if decision == "allow" else 1)
     assert prompts(messages)[1].endswith("built") == (decision == "allow")
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_the_question_whether_a_call_runs_again_stays(tmp_path: Path, decision: Literal["allow", "deny"]) -> None:
+    """Two restarts later it is the same one, and its time ends when it was to; a decision is stored, then taken."""
+    bench, faults = Bench(options={"restart": "ask"}), Faults(refuse_kinds=(StoreAnswer,))
+    config = Config(limits=Limits(approval_timeout=100))
+    session_id = await stopped_during(bench, tmp_path)
+    since = set[datetime]()
+    for _ in range(2):
+        async with bench.open(tmp_path, config=config, clock=trio.current_time, faults=faults) as service:
+            await trio.sleep(30)
+            (asked,) = (await service.read(session_id)).state.pending_approvals
+            since.add(asked.since)
+            faults.refuse = apsw.FullError("full")
+            with pytest.raises(StoreError):
+                await service.approve_tool(session_id, "call-0", decision)
+            faults.refuse = None
+            assert (await service.read(session_id)).state.pending_approvals == (asked,)
+    assert len(since) == 1
+    assert len(bench.keys) == 1
+    async with bench.open(tmp_path, config=config, clock=trio.current_time, faults=faults) as service:
+        await trio.sleep(10)
+        await service.approve_tool(session_id, "call-0", decision)
+        await trio.sleep(1)
+        assert len(bench.keys) == (2 if decision == "allow" else 1)
+    async with bench.open(tmp_path, config=config, clock=trio.current_time) as service:
+        await trio.sleep(10)
+        asked_again = (await service.read(session_id)).state.pending_approvals
+        assert len(asked_again) == (1 if decision == "allow" else 0)  # it may have run once more
+        await trio.sleep(200)
+        assert prompts(await settled(service, session_id))[1].endswith("before you make it again")
+
+
+async def test_a_decision_that_was_stored_is_not_asked_for_again(tmp_path: Path) -> None:
+    """A process that ends before the call runs again leaves the decision to the next one."""
+    bench = Bench(options={"restart": "ask"})
+    session_id = await stopped_during(bench, tmp_path)
+    held = Faults(delay=5.0)
+    async with bench.open(tmp_path, faults=held) as service:
+        await trio.sleep(60)
+        await service.approve_tool(session_id, "call-0", "allow")
+    assert len(bench.keys) == 1
+    bench.release.set()
+    async with bench.open(tmp_path) as service:
+        await trio.sleep(60)
+        await service.approve_tool(session_id, "call-0", "allow")
+        assert prompts(await settled(service, session_id))[1].endswith("built")
+    assert len(bench.keys) == 2
 
 
 async def test_a_session_stays_in_memory_as_long_as_a_call_runs(tmp_path: Path) -> None:
