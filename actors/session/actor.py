@@ -1236,21 +1236,21 @@ class SessionActor:
 
     async def _end_session(self, asked: Mapping[str, AuditEntry | None]) -> None:
         """Archive or delete the session in the store. Raises WarrenError if that refuses."""
-        conversation, storage, session_id = self.conversation, self.shared.storage, self.session_id
+        conversation, session_id = self.conversation, self.session_id
         refused = await conversation.store_pending()
         if "delete" not in asked and conversation.open_turn is not None:
             await self._end_left(cancelled())
         if isinstance(refused, StoreError) and refused.away:  # the next change would wait for the store as long again
             raise StoreError(refused.message, session_id=session_id, cause="unreachable")
         if "delete" in asked:
-            await storage.write(Delete(session_id, asked["delete"]))
+            await conversation.write(Delete(session_id, asked["delete"]))
         else:
-            await storage.write(Archive(session_id, asked["archive"], conversation.held))
+            await conversation.write(Archive(session_id, asked["archive"], conversation.held))
 
     def _apply_retired(self, signal: Signal, asked: Collection[str], error: WarrenError | None) -> None:
         machine = self._machine
-        if isinstance(error, StoreError) and leaves_unsure(error):
-            self.conversation.lease = None
+        if isinstance(error, StoreError) and error.unknown:
+            self.conversation.lease = None  # the store may have done it
         if signal is Signal.RETIRED:
             if "delete" in asked and (kept := self.conversation.open_turn) is not None:
                 self._count_left(kept, cause_of(cancelled()), 0)

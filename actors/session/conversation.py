@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -39,6 +39,7 @@ from warren.storage.operations import (
     InputOutcome,
     Lease,
     LeaseHeld,
+    Operation,
     Reserve,
     StoreAnswer,
 )
@@ -48,6 +49,7 @@ from warren.storage.refusals import leased, not_found
 if TYPE_CHECKING:
     from warren.storage.store import Store
 
+R = TypeVar("R")
 MARGIN: Final = 64 * 1024
 """Bytes for which a store that has refused a turn has to have room besides: the next turn may be longer."""
 MOST: Final = 64 * 1024 * 1024
@@ -287,7 +289,7 @@ class Conversation:
                     charges = tuple(self.charges)
                     hurried, base = self._locked, self._base()
                     commit = Commit(record, (), events, lease=lease, charges=charges, hurried=hurried, base=base)
-                    await self.storage.write(commit)
+                    await self.write(commit)
                 except WarrenError as exc:
                     # A storage actor that crashed has restarted by the second try. A full or locked store would only
                     # hold up the end of the session.
@@ -355,7 +357,7 @@ class Conversation:
         try:
             ended = (Charge(record.model, turns=1),)
             events = self.log.unstored(terminal)
-            await self.storage.write(Commit(self.record, (), events, lease=self.held, charges=ended, base=base))
+            await self.write(Commit(self.record, (), events, lease=self.held, charges=ended, base=base))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -416,6 +418,18 @@ class Conversation:
         return terminal
 
     # -- changing
+
+    async def write(self, operation: Operation[R]) -> R:
+        """Write a change of the session; if another process has it, or had, what is here counts no more from now on.
+
+        Raises WarrenError if the store refuses.
+        """
+        try:
+            return await self.storage.write(operation)
+        except StoreError as exc:
+            if exc.cause in ("leased", "lease_lost"):  # the process need not have noticed: clocks are put back
+                self.lease = None
+            raise
 
     def relabel(self, change: Relabel) -> None:
         """Show other labels and another title; ignore a change that the store made before the newest one shown.
@@ -492,7 +506,7 @@ class Conversation:
     async def store_outcome(self, inputs: InputOutcome) -> WarrenError | None:
         """Store the outcome of inputs without a turn; return the error if the store refuses."""
         try:
-            await self.storage.write(EndInputs(self.log.session_id, inputs))
+            await self.write(EndInputs(self.log.session_id, inputs))
         except WarrenError as exc:
             return exc
         return None
@@ -561,7 +575,7 @@ class Conversation:
         # By an event, not by a key: a result and the end of its wait may both be on their way.
         self._answering[over] = [each.key for each in waits]
         try:
-            await self.storage.write(StoreAnswer(self.log.session_id, wait, self.held, tuple(audit), tuple(others)))
+            await self.write(StoreAnswer(self.log.session_id, wait, self.held, tuple(audit), tuple(others)))
         except StoreError as exc:
             if not await self.storage.after_crash(exc, stored):
                 raise
@@ -570,6 +584,7 @@ class Conversation:
             over.set()
         for each in waits:  # before the next answer is looked at, and before who waits for this one goes on
             self.waits[each.key] = each
+        self.inbox.paused = False
 
     async def answers(self) -> None:
         """Return once no answer is on its way to the store. No checkpoint lies between the last one and this."""
@@ -646,7 +661,7 @@ class Conversation:
             base=base,
         )
         try:
-            await self.storage.write(commit)
+            await self.write(commit)
         except StoreError as exc:
             if exc.cause not in ABOUT_ONE:
                 self._refused = commit.size

@@ -68,7 +68,7 @@ class Inbox:
         session_id: the session.
         beginning: gets the slots of those who wait for the events of an input, when a turn takes it: see EventLog.
         paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
-            of the model. The next input ends the pause, and so does `Wake`.
+            of the model. The next input ends the pause, and so do `Wake`, an answer to a call, and a commit of a turn.
         waiting: the inputs that wait, by number.
         awaiting: requests for the end of the running turn, or of the next one.
         starter: the request that began the open turn, while that is suspended.
@@ -247,12 +247,14 @@ class Inbox:
 
     def keep_taken(self) -> None:
         """Note that the inputs that the turn has taken so far are stored, whatever becomes of the turn."""
+        self.paused = False
         self._kept = frozenset(self._taken)
 
     # -- ends
 
     def end_turn(self, ending: Ending) -> None:
         """Answer for the inputs of a turn that is stored."""
+        self.paused = False
         if self._taken:
             taken, self._taken, self._kept = self._taken, {}, ()
             for number, each in taken.items():

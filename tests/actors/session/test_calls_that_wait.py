@@ -34,7 +34,7 @@ from warren.conversation.messages import AssistantMessage, ToolResultsMessage, T
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import ClientGoneError, Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
-from warren.storage.operations import StoreAnswer
+from warren.storage.operations import Commit, StoreAnswer
 from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
@@ -780,3 +780,38 @@ async def test_a_turn_warns_of_its_budget_once(tmp_path: Path, *, restarts: bool
             await service.approve_tool(session_id, "call-8-0", "allow")
             await service.wait_turn(session_id)
         assert names(await replay(service, session_id)).count("budget_warning") == 1
+
+
+async def test_a_turn_goes_on_with_its_answer_although_an_earlier_one_found_no_room(tmp_path: Path) -> None:
+    """The store has taken steps of the turn since: nothing speaks against another one."""
+    desk, faults = Desk(), Faults()
+    async with desk.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        faults.refuse, faults.refuse_kinds = apsw.FullError("no room"), (Commit,)
+        await trio.sleep(1)  # by then the watcher of the store has had its first look
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "go", mode="queue")
+        faults.refuse = None
+        turn = ask(nursery, service.start_turn, session_id, "and now?", mode="busy")
+        await trio.sleep(1)
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        with trio.fail_after(1):
+            assert (await turn.value()).text == "done"
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_ends_the_pause_after_a_refusal(tmp_path: Path) -> None:
+    """A turn that could not be stored as it went on is tried again with the next answer, which was stored."""
+    desk, faults = Desk(calls=[["pay", "pay"]]), Faults()
+    async with desk.open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "go", mode="queue", idempotency_key="k")
+        await trio.sleep(1)
+        faults.refuse, faults.refuse_kinds = apsw.FullError("no room"), (Commit,)
+        await service.approve_tool(session_id, "call-0-0", "allow")
+        await trio.sleep(1)
+        faults.refuse = None
+        await service.approve_tool(session_id, "call-0-1", "allow")
+        await trio.sleep(1)
+        assert await results(service, session_id) == ["paid", "paid"]
+        nursery.cancel_scope.cancel()

@@ -36,6 +36,18 @@ def dig(seconds: float = math.inf) -> Tool:
     return tool(dig)
 
 
+def ordering(tokens: list[str]) -> Tool:
+    """Return a tool whose result comes from outside, under the token that it adds to a list."""
+
+    async def order() -> ToolOutput:
+        """Order."""
+        await trio.lowlevel.checkpoint()
+        tokens.append(current_call().token(expires=30 * 86_400))
+        return ToolOutput.later(tokens[-1])
+
+    return tool(order)
+
+
 async def results(service: Service, session_id: str) -> list[str]:
     """Return the texts of all results of a session's tools."""
     found = await transcript(service, session_id)
@@ -70,14 +82,7 @@ async def test_an_archive_ends_a_turn_that_was_left_open_meanwhile(tmp_path: Pat
 async def test_a_caller_hears_of_the_end_at_another_process(tmp_path: Path, key: str | None, *, watched: bool) -> None:
     """The turn waited here, and ended there: its caller need not wait for the time at which it would have gone on."""
     tokens = list[str]()
-
-    @tool
-    async def order() -> ToolOutput:
-        """Order."""
-        await trio.lowlevel.checkpoint()
-        tokens.append(current_call().token(expires=30 * 86_400))
-        return ToolOutput.later(tokens[-1])
-
+    order = ordering(tokens)
     async with (
         open_runtime(says(ORDER), store=tmp_path, tools=[order]) as gateway,
         open_runtime(says(["there it is"]), store=tmp_path, tools=[order]) as command,
@@ -100,6 +105,29 @@ async def test_a_caller_hears_of_the_end_at_another_process(tmp_path: Path, key:
             else:
                 assert (await turn.failure(LeasedError)).retryable
                 assert (await gateway.start_turn(session_id, "order", **options)).text == "there it is"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_refused_change_tells_a_process_that_it_has_lost_the_session(tmp_path: Path) -> None:
+    """Sent again to the same process, the request finds the session as it is, also if no renewal has come meanwhile."""
+    tokens = list[str]()
+    order = ordering(tokens)
+    async with (
+        open_runtime(says(ORDER), store=tmp_path, tools=[order]) as gateway,
+        open_runtime(says(["there it is"]), store=tmp_path, tools=[order]) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        ask(nursery, gateway.start_turn, session_id, "order", mode="queue", idempotency_key="k")
+        await trio.sleep(0.2)
+        await expire_leases(gateway)
+        await command.complete_tool(tokens[0], "here")
+        await trio.sleep(0.2)
+        (await store_of(gateway)).me.clock = time.time
+        with pytest.raises(StoreError) as caught:
+            await gateway.complete_tool(tokens[0], "here")
+        assert (caught.value.cause, caught.value.retryable) == ("lease_lost", True)
+        await gateway.complete_tool(tokens[0], "here")
         nursery.cancel_scope.cancel()
 
 
