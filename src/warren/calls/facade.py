@@ -307,7 +307,9 @@ class SessionService(Protocol):
         """Tell the model something besides the conversation, and return when the text is in the session's inbox.
 
         It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
-        not remember it. Return False if a text was taken earlier under the same key, else True.
+        not remember it. Return False if a text was taken earlier under the same key, else True. Trap: a connection may
+        break and repeat the request, so the answer over one is True in any case. That holds for a client, and for the
+        session of another node.
 
         Raises:
             InvalidParamsError: if an argument is bad.

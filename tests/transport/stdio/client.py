@@ -177,6 +177,16 @@ class Far:
     def error(self, method: str, **params: Any) -> Any:
         return self.reply(self.send(method, **params))["error"]
 
+    def asked(self) -> dict[str, Any]:
+        """Return the next request of the server."""
+        while not ("method" in (message := self.next()) and "id" in message):
+            pass
+        return message
+
+    def answer(self, request: dict[str, Any], **result: Any) -> None:
+        """Answer a request of the server."""
+        self.raw(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode() + b"\n")
+
     def until(self, kind: str) -> dict[str, Any]:
         """Return the envelope of the next event of a kind."""
         while (found := self.next().get("params", {})).get("event", {}).get("type") != kind:
