@@ -543,7 +543,7 @@ class SessionActor:
 
     @property
     def _doubt(self) -> WarrenError | None:
-        """See Conversation; while a turn runs, its guard knows more."""
+        """The error while the lease is not proved, else None: while a turn runs, its guard knows more."""
         guard = None if self._turn is None else self._turn.plan.guard
         if guard is None:
             return self.conversation.doubt

@@ -69,7 +69,7 @@ async def _decided(stage: Stage, decision: str, **more: str) -> tuple[Outcome, s
         stage.well(late, "tool/approve", decided=True)
         other = {"allow": "deny", "deny": "allow"}[decision]
         contrary = await stage.other.call("tool/approve", session_id=session_id, call_id="call-1", decision=other)
-        stage.refused(contrary, ErrorCode.INVALID_PARAMS, path="$.call_id")
+        stage.refused(contrary, ErrorCode.INVALID_PARAMS, path="$.call_id", cause="settled")
     else:
         stage.refused(late, ErrorCode.SESSION_NOT_RUNNING, session_id=session_id)
     return ended, session_id
