@@ -39,7 +39,8 @@ from warren.actors.protocol import (
     Withdraw,
 )
 from warren.actors.resources.erasing import forget_deleted
-from warren.actors.session.answers import answered, answers, contradiction, not_waiting, waiting_for
+from warren.actors.session.answering import Answering
+from warren.actors.session.answers import waiting_for
 from warren.actors.session.background import BackgroundCalls
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
@@ -52,20 +53,18 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import NOTHING_LEFT, begun, of_client
+from warren.actors.turn.toolbox import NOTHING_LEFT, of_client
 from warren.actors.turn.turn import Turn, cancelled, parked, shut_down
 from warren.base.errors import (
     AgentError,
     LeasedError,
     SessionBusyError,
     SessionNotFoundError,
-    SessionNotRunningError,
     StoreError,
     WarrenError,
 )
 from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
-from warren.conversation.categories import Decision
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed, TurnStarted
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
@@ -170,6 +169,7 @@ class SessionActor:
         conversation: its record, context and inbox in memory; begun by `create`, or loaded when a request needs it.
         mailbox: the queue of requests.
         background: its tool calls that run in the background.
+        answering: gives its tool calls their answers.
     """
 
     log: EventLog
@@ -181,6 +181,7 @@ class SessionActor:
     conversation: Conversation = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
     background: BackgroundCalls = attrs.field(init=False)
+    answering: Answering = attrs.field(init=False)
     _machine: Machine[Mail[Any]] = attrs.field(init=False)
     _planner: Planner = attrs.field(init=False)
     _tasks: trio.Nursery = attrs.field(init=False)
@@ -191,7 +192,6 @@ class SessionActor:
     _ended: TurnEnd | None = None
     _ends: WarrenError | None = None  # the error with which an interrupter wants the open turn to end
     _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
-    _answers: list[Mail[None]] = attrs.field(factory=list)  # those whose answers are on their way to the store
     _turn_tools: Mapping[str, Tool] = NO_TOOLS  # those that the caller of the suspended turn has brought
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
@@ -203,6 +203,8 @@ class SessionActor:
         self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
         self.background = BackgroundCalls(self.session_id, self.shared, self._planner, self.conversation, self.host)
+        changed = partial(self.host.changed, self.session_id)
+        self.answering = Answering(self.shared, self.conversation, self.background, changed)
 
     # -- what any task may read at any time
 
@@ -230,13 +232,8 @@ class SessionActor:
     @property
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The tool calls of the open turn that wait for approval, and the questions of those that run."""
-        waits = (*self._unanswered, *self.background.asked)
+        waits = (*self.answering.unanswered, *self.background.asked)
         return tuple(pending_approval(wait) for wait in waits if wait.reason in DECIDED)
-
-    @property
-    def _unanswered(self) -> Sequence[Wait]:
-        turn = self._turn
-        return self.conversation.unanswered if turn is None or turn.steps is not None else turn.waits_in_memory
 
     @property
     def approvals_in_memory(self) -> Sequence[PendingApproval]:
@@ -303,6 +300,7 @@ class SessionActor:
         """
         self._tasks, machine = tasks, self._machine
         self.background.begin(tasks, self._send)
+        self.answering.begin(self._send, lambda: self._turn)
         try:
             while machine.state is not CLOSED:
                 with trio.CancelScope() as scope:
@@ -312,6 +310,7 @@ class SessionActor:
                     self._work()
         finally:
             self.background.leave()
+            self.answering.leave()
             self._leave_turn()
 
     async def _take_turns(self, scope: trio.CancelScope) -> None:
@@ -436,167 +435,6 @@ class SessionActor:
             raise doubt
         else:
             self._perform(machine.step(Signal.INTERRUPT, mail), mail)
-
-    def _runs_none(self) -> WarrenError:
-        """Return the error of a request for the open turn, if there is none, or another process may have one."""
-        problem = "the session runs no turn"
-        return self.conversation.doubt or SessionNotRunningError(problem, session_id=self.session_id)
-
-    def _take_answer(self, mail: Mail[None], message: GiveAnswer) -> None:
-        """Give a tool call its answer: it is stored first, unless its wait is in memory alone."""
-        turn = self._turn
-        if turn is not None and (doubt := self._doubt) is not None:
-            raise doubt
-        wait = self._wait_in_memory(message)
-        if wait is None:
-            self._answers.append(mail)
-            self._send(partial(self._store_answer, mail, message))
-            return
-        if wait.state == "answered":
-            if (problem := contradiction(wait, message)) is not None:
-                raise problem
-            mail.answer(None)
-            return
-        if wait.may_have_run and wait in self.background.asked:
-            self._answers.append(mail)
-            self._send(partial(self._decide_again, mail, message))
-            return
-        waits = self._answered(wait, message)
-        if turn is not None:
-            for each in waits:
-                turn.answered(each)
-        for entry in _entries(message, waits):
-            self.shared.auditor.add(entry)
-        self.conversation.remember(waits[0])
-        mail.answer(None)
-
-    def _wait_in_memory(self, message: GiveAnswer) -> Wait | None:
-        """Return the wait that an answer is meant for, or begins, if no store has it; None if one may have it."""
-        turn, asked = self._turn, self.background.find(message)
-        # One that was decided on before is not in the way of a later call of the same id.
-        if asked is not None and (
-            asked.state == "waiting" or not any(answers(each, message) for each in self._unanswered)
-        ):
-            return asked
-        if turn is None or turn.steps is not None:
-            return None
-        wait = turn.find_wait(partial(answers, message=message))
-        begins = message.begins if message.begins is not None and turn.awaits_result(message.begins) else None
-        return wait or begins
-
-    async def _decide_again(self, mail: Mail[None], message: GiveAnswer) -> Result:
-        """Store the decision whether a call in the background runs again, unless there is one."""
-        problem: WarrenError | None = None
-        asked = self.background.find(message)
-        try:
-            if asked is None:
-                problem = not_waiting(message)
-            elif asked.state == "answered":
-                problem = contradiction(asked, message)
-            else:
-                decided = answered(asked, message, self.shared.storage.now())
-                await self.background.decide(decided, _entries(message, [decided]))
-        except WarrenError as exc:
-            problem = exc
-
-        def apply() -> None:
-            self._answers.remove(mail)
-            mail.answer(None) if problem is None else mail.refuse(problem)
-
-        return apply
-
-    async def _store_answer(self, mail: Mail[None], message: GiveAnswer) -> Result:
-        """Store the answer to a wait, unless that has one."""
-        conversation = self.conversation
-        stored: Sequence[Wait] = ()
-        problem: WarrenError | None = None
-        try:
-            wait = await self._wait_of(message)
-            of_turn = wait is None or (wait.unanswered and wait.reason != "background")
-            if self._turn is None and conversation.open_turn is None and of_turn:
-                problem = self._runs_none()
-            elif wait is None:
-                problem = not_waiting(message)
-            elif wait.state == "waiting" and self._has_given_up(wait):
-                problem = contradiction(wait, message)
-            elif wait.state == "waiting":
-                stored = self._answered(wait, message)
-                await conversation.store_answer(stored[0], _entries(message, stored), stored[1:])
-            else:
-                problem = contradiction(wait, message)
-            if problem is not None:  # the turn of another process may have a call that waits
-                problem = self._doubt or problem
-        except WarrenError as exc:
-            stored, problem = (), exc
-
-        def apply() -> None:
-            for each in stored:
-                self.background.given(each)
-                if self._turn is not None:
-                    self._turn.answered(each)
-                conversation.remember(each)
-                self.host.changed(self.session_id)
-            self._answers.remove(mail)
-            mail.answer(None) if problem is None else mail.refuse(problem)
-
-        return apply
-
-    @property
-    def _doubt(self) -> WarrenError | None:
-        """The error while the lease is not proved, else None: while a turn runs, its guard knows more."""
-        guard = None if self._turn is None else self._turn.plan.guard
-        if guard is None:
-            return self.conversation.doubt
-        return None if guard.open else guard.fence.unproved(self.session_id)
-
-    async def _wait_of(self, message: GiveAnswer) -> Wait | None:
-        """Return the wait that an answer is meant for, or begins; None if there is none. Raises StoreError."""
-        wait = self._open_wait(message)
-        if wait is not None:
-            await self.background.look(wait)
-            wait = self._open_wait(message)
-        if wait is None:
-            earlier = await self.conversation.earlier_wait(message)
-            wait = self._open_wait(message) or earlier  # its call may have begun to wait meanwhile
-        if wait is None and message.begins is not None and self._awaits_result(message.begins):
-            wait = message.begins
-        return wait
-
-    def _has_given_up(self, wait: Wait) -> bool:
-        """Return whether the call of a wait has a result without it, or will have: the wait ends with the next step."""
-        if wait.reason == "background":
-            return self.background.has_given_up(wait)
-        if not wait.left(self.shared.storage.now()):  # no process has been there to end it
-            return True
-        if self._turn is not None:
-            return self._turn.has_given_up(wait)
-        kept = self.conversation.calls.get(wait.call_id)
-        return kept is not None and kept.result is not None
-
-    def _open_wait(self, message: GiveAnswer) -> Wait | None:
-        return self.background.awaited(message) or self.conversation.find_wait(message)
-
-    def _answered(self, wait: Wait, message: GiveAnswer) -> Sequence[Wait]:
-        """Return a wait with its answer, and the others that it is the answer to: of calls of a tool that it allows."""
-        now, decision = self.shared.storage.now(), message.decision
-        first = answered(wait, message, now)
-        if decision is None or not decision.remember or wait.stands_alone:
-            return (first,)
-        allowed = GiveAnswer(DECIDED, "", Decision(allow=True))
-        others = [
-            each
-            for each in self._unanswered
-            if (each.reason, each.name) == ("approval", wait.name)
-            and each.key != wait.key
-            and not (each.stands_alone or self._has_given_up(each))
-        ]
-        return (first, *(answered(each, allowed, now) for each in others))
-
-    def _awaits_result(self, wait: Wait) -> bool:
-        """Return whether a tool call of the open turn has begun, and has no result."""
-        if self._turn is not None:
-            return self._turn.awaits_result(wait)
-        return begun(self.conversation.calls, self.conversation.waits, wait)
 
     def _perform(  # noqa: C901, PLR0912 - one branch for each effect
         self,
@@ -769,9 +607,9 @@ class SessionActor:
                     conversation.inbox.await_turn(mail)
                     self._offer(message.tools)
                 case GiveAnswer() as message:
-                    self._take_answer(mail, message)
+                    self.answering.take(mail, message)
                 case InterruptLeft() if conversation.open_turn is None:
-                    mail.refuse(self._runs_none())
+                    mail.refuse(self.conversation.runs_none())
                 case InterruptLeft(audit=audit):
                     mail.message = Interrupt(audit)
                     self._mail.insert(0, mail)
@@ -827,7 +665,7 @@ class SessionActor:
         if kept is None and self._ends is not None:  # another process has ended it
             self._ends = None
             for each in self._machine.take_interrupters():
-                each.refuse(self._runs_none())
+                each.refuse(self.conversation.runs_none())
         if starter is not None and kept is not None:
             self.conversation.inbox.paused = False
             self._refuse_turn(self._busy())
@@ -1295,8 +1133,7 @@ class SessionActor:
         if admitted:
             self.host.turn_ended(self.session_id)
         turn_error = error()
-        for mail in self._answers:
-            mail.refuse(error())
+        self.answering.abandon(error)
         if self.conversation.open_turn is not None and not isinstance(turn_error, SessionNotFoundError):
             turn_error = goes_on(turn_error)
         elif self._turn is not None and self._turn.first_seq is not None:
@@ -1314,13 +1151,6 @@ class SessionActor:
             starter.refuse(turn_error.copy())
         for mail in (*self._machine.close(), *self._mail, *([] if self._in_hand is None else [self._in_hand])):
             mail.refuse(error())
-
-
-def _entries(message: GiveAnswer, waits: Sequence[Wait]) -> Sequence[AuditEntry]:
-    """Return the entries of the audit for an answer, which is one to some waits."""
-    first = message.audit
-    others = (each.wait_id for each in waits[1:])
-    return [] if first is None else [first, *(attrs.evolve(first, details={"call": each}) for each in others)]
 
 
 def _raise(error: WarrenError) -> None:

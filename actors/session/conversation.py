@@ -18,7 +18,7 @@ from warren.actors.session.inbox import Inbox
 from warren.actors.turn.compaction import prefix_of
 from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
 from warren.actors.turn.toolbox import SLACK, left_events, left_results
-from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
+from warren.base.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation
 from warren.calls.forking import relabelled
@@ -183,6 +183,11 @@ class Conversation:
         """Whether a turn can begin: the record is current, the context is here, and the store took the newest turn."""
         there = self._context is not None and self.record is not None and self.lease is not None
         return there and self._lapses == self.storage.lapses and not self._refused and self.storage.fault is None
+
+    def runs_none(self) -> WarrenError:
+        """Return the error of a request for the open turn, if there is none, or another process may have one."""
+        problem = "the session runs no turn"
+        return self.doubt or SessionNotRunningError(problem, session_id=self.log.session_id)
 
     # -- loading
 

@@ -1,0 +1,236 @@
+"""The answers to what the tool calls of a session wait for: each reaches the call of its turn, or in the background."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import attrs
+
+from warren.actors.protocol import GiveAnswer
+from warren.actors.session.answers import answered, answers, contradiction, not_waiting
+from warren.actors.session.background import BackgroundCalls, Errand
+from warren.actors.session.conversation import Conversation
+from warren.actors.shared import Shared
+from warren.actors.turn.toolbox import begun
+from warren.actors.turn.turn import Turn
+from warren.base.errors import WarrenError
+from warren.base.values import define
+from warren.conversation.categories import Decision
+from warren.conversation.waits import DECIDED, Wait
+from warren.mailbox import Mail
+from warren.reports.audit import AuditEntry
+
+Store = Callable[[Mail[None], GiveAnswer], Awaitable[Callable[[], None]]]
+"""Stores the answer of a request; returns what the loop of the session does then."""
+
+
+@define(eq=False)
+class Answering:
+    """Gives the tool calls of one session their answers, each once: the first one counts.
+
+    An answer to a wait that the store has is stored before its sender hears that it was taken, and before the call goes
+    on with it. An answer to a wait that lasts no longer than this process is given at once.
+
+    Attributes:
+        shared: the resources of the runtime.
+        conversation: has the waits that the store has, and stores the answers.
+        background: the calls that run in the background.
+        changed: called when a wait has got its answer.
+    """
+
+    shared: Shared
+    conversation: Conversation
+    background: BackgroundCalls
+    changed: Callable[[], object]
+    _on_their_way: list[Mail[None]] = attrs.field(factory=list)  # to the store
+    _send: Errand | None = None
+    _running: Callable[[], Turn | None] = lambda: None
+
+    def begin(self, send: Errand, running: Callable[[], Turn | None]) -> None:
+        """Take answers: `send` changes the store after all changes under way, `running` returns the running turn."""
+        self._send, self._running = send, running
+
+    def leave(self) -> None:
+        """Refer to the session no more, as it leaves memory."""
+        self._send, self._running = None, lambda: None
+
+    def abandon(self, error: Callable[[], WarrenError]) -> None:
+        """Refuse the requests whose answers are on their way; `error` makes the error for each."""
+        for mail in self._on_their_way:
+            mail.refuse(error())
+
+    @property
+    def _turn(self) -> Turn | None:
+        return self._running()
+
+    @property
+    def unanswered(self) -> Sequence[Wait]:
+        """The waits of the open turn that nobody has answered."""
+        turn = self._turn
+        return self.conversation.unanswered if turn is None or turn.steps is not None else turn.waits_in_memory
+
+    def take(self, mail: Mail[None], message: GiveAnswer) -> None:
+        """Give a tool call its answer, and reply to the request for that. Raises WarrenError if nothing takes it."""
+        turn = self._turn
+        if turn is not None and (doubt := self._doubt) is not None:
+            raise doubt
+        wait = self._wait_in_memory(message)
+        if wait is None:
+            self._in_turn(mail, message, self._store)
+            return
+        if wait.state == "answered":
+            if (problem := contradiction(wait, message)) is not None:
+                raise problem
+            mail.answer(None)
+            return
+        if wait.may_have_run and wait in self.background.asked:
+            self._in_turn(mail, message, self._decide_again)
+            return
+        waits = self._answered(wait, message)
+        if turn is not None:
+            for each in waits:
+                turn.answered(each)
+        for entry in _entries(message, waits):
+            self.shared.auditor.add(entry)
+        self.conversation.remember(waits[0])
+        mail.answer(None)
+
+    def _in_turn(self, mail: Mail[None], message: GiveAnswer, store: Store) -> None:
+        """Give an answer by a function that stores it, after all changes of the session that are under way."""
+        assert self._send is not None  # noqa: S101 - for the type checker: requests come while the session lives
+        self._on_their_way.append(mail)
+        self._send(partial(store, mail, message))
+
+    def _wait_in_memory(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait that an answer is meant for, or begins, if no store has it; None if one may have it."""
+        turn, asked = self._turn, self.background.find(message)
+        # One that was decided on before is not in the way of a later call of the same id.
+        if asked is not None and (
+            asked.state == "waiting" or not any(answers(each, message) for each in self.unanswered)
+        ):
+            return asked
+        if turn is None or turn.steps is not None:
+            return None
+        wait = turn.find_wait(partial(answers, message=message))
+        begins = message.begins if message.begins is not None and turn.awaits_result(message.begins) else None
+        return wait or begins
+
+    async def _decide_again(self, mail: Mail[None], message: GiveAnswer) -> Callable[[], None]:
+        """Store the decision whether a call in the background runs again, unless there is one."""
+        problem: WarrenError | None = None
+        asked = self.background.find(message)
+        try:
+            if asked is None:
+                problem = not_waiting(message)
+            elif asked.state == "answered":
+                problem = contradiction(asked, message)
+            else:
+                decided = answered(asked, message, self.shared.storage.now())
+                await self.background.decide(decided, _entries(message, [decided]))
+        except WarrenError as exc:
+            problem = exc
+
+        def apply() -> None:
+            self._on_their_way.remove(mail)
+            mail.answer(None) if problem is None else mail.refuse(problem)
+
+        return apply
+
+    async def _store(self, mail: Mail[None], message: GiveAnswer) -> Callable[[], None]:
+        """Store the answer to a wait, unless that has one."""
+        conversation = self.conversation
+        stored: Sequence[Wait] = ()
+        problem: WarrenError | None = None
+        try:
+            wait = await self._wait_of(message)
+            of_turn = wait is None or (wait.unanswered and wait.reason != "background")
+            if self._turn is None and conversation.open_turn is None and of_turn:
+                problem = conversation.runs_none()
+            elif wait is None:
+                problem = not_waiting(message)
+            elif wait.state == "waiting" and self._has_given_up(wait):
+                problem = contradiction(wait, message)
+            elif wait.state == "waiting":
+                stored = self._answered(wait, message)
+                await conversation.store_answer(stored[0], _entries(message, stored), stored[1:])
+            else:
+                problem = contradiction(wait, message)
+            if problem is not None:  # the turn of another process may have a call that waits
+                problem = self._doubt or problem
+        except WarrenError as exc:
+            stored, problem = (), exc
+
+        def apply() -> None:
+            for each in stored:
+                self.background.given(each)
+                if self._turn is not None:
+                    self._turn.answered(each)
+                conversation.remember(each)
+                self.changed()
+            self._on_their_way.remove(mail)
+            mail.answer(None) if problem is None else mail.refuse(problem)
+
+        return apply
+
+    @property
+    def _doubt(self) -> WarrenError | None:
+        """The error while the lease is not proved, else None: while a turn runs, its guard knows more."""
+        guard = None if self._turn is None else self._turn.plan.guard
+        if guard is None:
+            return self.conversation.doubt
+        return None if guard.open else guard.fence.unproved(self.conversation.log.session_id)
+
+    async def _wait_of(self, message: GiveAnswer) -> Wait | None:
+        """Return the wait that an answer is meant for, or begins; None if there is none. Raises StoreError."""
+        wait = self._open_wait(message)
+        if wait is not None:
+            await self.background.look(wait)
+            wait = self._open_wait(message)
+        if wait is None:
+            earlier = await self.conversation.earlier_wait(message)
+            wait = self._open_wait(message) or earlier  # its call may have begun to wait meanwhile
+        if wait is None and message.begins is not None and self._awaits_result(message.begins):
+            wait = message.begins
+        return wait
+
+    def _has_given_up(self, wait: Wait) -> bool:
+        """Return whether the call of a wait has a result without it, or will have: the wait ends with the next step."""
+        if wait.reason == "background":
+            return self.background.has_given_up(wait)
+        if not wait.left(self.shared.storage.now()):  # no process has been there to end it
+            return True
+        if self._turn is not None:
+            return self._turn.has_given_up(wait)
+        kept = self.conversation.calls.get(wait.call_id)
+        return kept is not None and kept.result is not None
+
+    def _open_wait(self, message: GiveAnswer) -> Wait | None:
+        return self.background.awaited(message) or self.conversation.find_wait(message)
+
+    def _answered(self, wait: Wait, message: GiveAnswer) -> Sequence[Wait]:
+        """Return a wait with its answer, and the others that it is the answer to: of calls of a tool that it allows."""
+        now, decision = self.shared.storage.now(), message.decision
+        first = answered(wait, message, now)
+        if decision is None or not decision.remember or wait.stands_alone:
+            return (first,)
+        allowed = GiveAnswer(DECIDED, "", Decision(allow=True))
+        others = [
+            each
+            for each in self.unanswered
+            if (each.reason, each.name) == ("approval", wait.name)
+            and each.key != wait.key
+            and not (each.stands_alone or self._has_given_up(each))
+        ]
+        return (first, *(answered(each, allowed, now) for each in others))
+
+    def _awaits_result(self, wait: Wait) -> bool:
+        """Return whether a tool call of the open turn has begun, and has no result."""
+        if self._turn is not None:
+            return self._turn.awaits_result(wait)
+        return begun(self.conversation.calls, self.conversation.waits, wait)
+
+
+def _entries(message: GiveAnswer, waits: Sequence[Wait]) -> Sequence[AuditEntry]:
+    """Return the entries of the audit for an answer, which is one to some waits."""
+    first = message.audit
+    others = (each.wait_id for each in waits[1:])
+    return [] if first is None else [first, *(attrs.evolve(first, details={"call": each}) for each in others)]
