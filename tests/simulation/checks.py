@@ -292,7 +292,7 @@ def allowed_stay_allowed(left: Left) -> Iterator[str]:
     """No call waits for approval whose tool was allowed for the session."""
     for told in left.sessions:
         for call_id, result in _results(left.messages(told.session_id)).items() if not told.forgotten else ():
-            if result == NOBODY and call_id.partition("-")[0] in told.allowed:
+            if result == NOBODY and call_id.startswith(tuple(told.allowed)):
                 yield f"{call_id} has waited for approval, and its tool was allowed for the session"
 
 

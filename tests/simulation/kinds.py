@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from tests.simulation.clients import Client, leave_and_come_back
 from tests.simulation.followers import Follower, Sight
 from tests.simulation.outside import Giver, decide
 from tests.simulation.servers import SCHEMA, name_of
@@ -271,17 +272,13 @@ async def decide_on(user: User, decision: str, prompt: Prompt) -> None:
 async def allow_for_session(user: User) -> bool:
     """Run a turn whose tool is allowed for the session; return whether that was taken for certain."""
     outcome = await tried(turn(user, Turn("play+play play", options={"approvals": ASK}, decision="remember")))
-    decided = [error for call_id, given in user.told.decided.items() for _, error in given if _of(user, call_id)]
-    taken = user.told.durable and None in decided
-    if taken:
-        user.told.allowed.append(user.name)
+    decided = {call_id: given for call_id, given in user.told.decided.items() if call_id.startswith(f"{user.name}-")}
+    taken = [call_id for call_id, given in decided.items() if (("allow", None) in given and user.told.durable)]
+    for call_id in taken:  # those of an earlier step may have waited in vain before
+        user.told.allowed += [f"{user.name}-{step}-" for step in range(int(call_id.split("-")[1]), 2)]
     if isinstance(outcome, WarrenError):
         raise outcome
-    return taken
-
-
-def _of(user: User, call_id: str) -> bool:
-    return call_id.startswith(f"{user.name}-")
+    return bool(taken)
 
 
 @kind("turn/start with a tool that is allowed for the session")
@@ -289,7 +286,7 @@ async def allowed_before(user: User) -> None:
     """Allow a tool for the session, and run a turn with it about whose calls nobody decides."""
     if await allow_for_session(user):
         asker = attrs.evolve(user, number=BEHIND + user.number)
-        user.told.allowed.append(asker.name)
+        user.told.allowed.append(f"{asker.name}-")
         await turn(asker, Turn("play", options={"approvals": ASK}, decision="before"))
 
 
@@ -311,6 +308,31 @@ for _name, _turn in TURNS.items():
     KINDS[f"turn/start {_name}"] = Kind(partial(turn, wanted=_turn), frozenset({"SESSION_BUSY"}))
 for _name, (_turn, _cause) in FAILING.items():
     KINDS[f"turn/start {_name}"] = Kind(partial(turn, wanted=_turn), frozenset({_cause}))
+
+
+async def client_turn(user: User, *, leaves: bool, waits: bool = False) -> None:
+    """Run a turn with a tool that its client runs."""
+    if user.told.tenant != "default":
+        return
+    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), keyed=True)
+    key, text = f"k{user.number}", user.text("fetch look+fetch")
+    user.told.asked[key] = call(
+        "start_turn", session_id=user.session_id, prompt=text, mode="queue", idempotency_key=key
+    )
+    if leaves:
+        outcome = await tried(leave_and_come_back(user, key, text, waits=waits))
+    else:
+        outcome = await tried(Client(user, user.name).turn(key, text))
+    prompt.end(outcome)
+    assert not isinstance(outcome, GoneError)
+    user.told.end(key, outcome)
+    if isinstance(outcome, WarrenError):
+        raise outcome
+
+
+KINDS["turn/start with a tool of a client"] = Kind(partial(client_turn, leaves=False))
+KINDS["turn/start with a tool of a client that goes away"] = Kind(partial(client_turn, leaves=True))
+KINDS["turn/wait with a tool of a client that went away"] = Kind(partial(client_turn, leaves=True, waits=True))
 
 
 @kind("turn/start under the key of another prompt")

@@ -63,6 +63,7 @@ class Record:
         tokens: the completion token that each call has got last, by session and id.
         handed: the sessions and ids of the calls that are stored as those that wait for a result from outside.
         entered: the sessions and ids of the calls in the background whose results are stored as inputs.
+        asked: the calls that each client has run, by the number of the client.
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
         worn: the turns that had taken more processes down than a turn may, by session and number of the first event,
             each with the number of processes: they are to be ended, and no others.
@@ -83,6 +84,7 @@ class Record:
     tokens: dict[tuple[str, str], str] = attrs.field(factory=dict)
     handed: set[tuple[str, str]] = attrs.field(factory=set)
     entered: set[tuple[str, str]] = attrs.field(factory=set)
+    asked: set[tuple[str, str]] = attrs.field(factory=set)
     _newest: dict[str, int] = attrs.field(factory=dict)
     _turns: dict[str, tuple[str, OpenTurn]] = attrs.field(factory=dict)
 
@@ -116,6 +118,15 @@ class Record:
             self.blame(f"{node} ran {call_id} again, whose result is stored")
         if (session_id, call_id) in self.handed:
             self.blame(f"{node} ran {call_id} again, which is stored as one that waits for its result")
+
+    def run_by_client(self, client: str, session_id: str, call_id: str) -> None:
+        """Note that a client begins to run a tool: it runs no call twice, and none whose result is stored."""
+        self.note(f"{client} runs {call_id}")
+        if (client, call_id) in self.asked:
+            self.blame(f"{client} ran {call_id} a second time")
+        if (session_id, call_id) in self.kept:
+            self.blame(f"{client} was asked for {call_id}, whose result is stored")
+        self.asked.add((client, call_id))
 
     def request(self, session_id: str | None, tenants: Iterable[str]) -> None:
         """Note a request to the model: the texts of a session are of its tenant alone."""

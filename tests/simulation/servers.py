@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MARK: Final = re.compile(r"\[(\w+) s(\d+)\.(\d+)([^\]]*)\]")
 """The mark in a text: the tenant, the session, the number of the operation, and the script of a prompt."""
+FETCH: Final = "fetch"
+"""The tool that clients run; its argument is the id of the call."""
 MOST: Final = 5
 """Answers of the model at one place of a script."""
 GOOD: Final = 30.0
@@ -70,8 +72,10 @@ class Model:
         if not request.tools or part in ("", "overloaded", "misfit"):
             return reply(words)
         again = f"{AGAIN}{asked}" if asked > 1 else ""
-        calls = [ToolUseBlock(f"{name}-{step}-{place}{again}", each) for place, each in enumerate(part.split("+"))]
-        return reply(words, *calls)
+        ids = [(f"{name}-{step}-{place}{again}", each) for place, each in enumerate(part.split("+"))]
+        return reply(
+            words, *(ToolUseBlock(call_id, each, {"call": call_id} if each == FETCH else {}) for call_id, each in ids)
+        )
 
 
 def _place(messages: Sequence[Message]) -> tuple[str | None, list[str], int]:

@@ -4,7 +4,7 @@ import gc
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +19,10 @@ from tests.simulation.checks import PASSING, Left, check
 from tests.simulation.clock import Clock
 from tests.simulation.faults import FAULTS
 from tests.simulation.followers import Follower, Sight
-from tests.simulation.kinds import FAILING, KINDS, MAKING
-from tests.simulation.outside import decide_again, give_again
+from tests.simulation.kinds import ASK, FAILING, KINDS, MAKING, Turn, turn
+from tests.simulation.outside import decide, decide_again, give_again
 from tests.simulation.plan import Fault, Operation, Plan
+from tests.simulation.record import AGAIN
 from tests.simulation.servers import name_of
 from tests.simulation.users import TENANTS, Told, User, call, shown, tried
 from tests.simulation.world import SLOTS, Node, World, empty_store
@@ -40,6 +41,9 @@ CATCH_UP: Final = 20.0
 """Seconds within which a follower has to have seen all once nothing happens any more."""
 IMPLIED: Final = 1_000
 """The number of the first operation that is in no plan."""
+AT_REST: Final = 2_000
+"""The number of the first operation that begins once all sessions rest."""
+ASKS: Final = Turn("pay", options={"approvals": ASK, "durability": "step"}, decision="before")
 STRANGERS: Final = 2
 """Sessions of another tenant than the others; they are the last ones."""
 FOLLOWED: Final = 2
@@ -99,6 +103,7 @@ class Stage:
                     record.blame("a user never knew the end of a request")
                     record.wrong += waits(trio.lowlevel.current_task())
                 await self._calm()
+                await self._ask_at_rest()
                 left = await self._left()
                 await self._watch_followers(left)
                 doers.cancel_scope.cancel()
@@ -206,6 +211,47 @@ class Stage:
                 if any(each.starts for each in waiting):
                     return False
         return True
+
+    async def _ask_at_rest(self) -> None:
+        """Let a call of each of some sessions wait for approval, look at the lists of all processes, and decide."""
+        users = [
+            User(self.world, told, self.told, AT_REST + told.place, self.world.chance)
+            for told in (*self.told[:1], *self.told[-1:])
+            if told.session_id and not (told.over or told.leaving)
+        ]
+        async with trio.open_nursery() as askers:
+            for user in users:
+                askers.start_soon(tried, turn(user, ASKS))
+            waiting = [(user, self._call_of(user)) for user in users if await self._asks(user)]
+            await self._compare_approvals([(user.told, call_id) for user, call_id in waiting])
+            for user, call_id in waiting:
+                for decision in ("allow", "deny"):
+                    askers.start_soon(decide, user, call_id, decision)
+
+    def _call_of(self, user: User) -> str:
+        """Return the id of the call that the model has made: it may have been asked for a summary before."""
+        asked = self.world.record.answers[user.name, 0]
+        return f"{user.name}-0-0{AGAIN}{asked}" if asked > 1 else f"{user.name}-0-0"
+
+    async def _compare_approvals(self, waiting: Collection[tuple[Told, str]]) -> None:
+        """Blame the list of a process that does not have exactly the calls that wait, once nothing moves."""
+        for node in self.world.nodes.values():
+            for tenant, principal in TENANTS.items():
+                page = await node.service.as_(principal).approvals()
+                found = sorted((each.session_id, each.call_id) for each in page.approvals)
+                mine = sorted((told.session_id, call_id) for told, call_id in waiting if told.tenant == tenant)
+                if found != mine:
+                    self.world.record.blame(f"{node.name} lists {found}, and {mine} wait for approval")
+
+    async def _asks(self, user: User) -> bool:
+        """Return whether the call of a user waits for approval; its turn may end without one."""
+        prompt = user.told.prompts
+        while (asked := prompt.get(user.name)) is None or asked.ended is None:
+            view = await user.read(call("read", session_id=user.session_id))
+            if view.state.pending_approvals:
+                return True
+            await trio.sleep(0.02)
+        return False
 
     async def _watch_followers(self, left: Left) -> None:
         """Wait until the followers have seen all, and blame those that have not."""

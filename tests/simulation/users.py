@@ -80,7 +80,7 @@ class Told:
         given: for each call, each result that was given from outside, with the error that its sender got.
         decided: for each call, each decision about it, with the error that its sender got.
         forbidden: the names of the prompts whose calls nobody allows.
-        allowed: the names of the prompts whose calls need no approval, as their tool is allowed for the session.
+        allowed: the beginnings of the ids of calls that need no approval, as their tool is allowed for the session.
         remembered: how often somebody has tried to allow a tool for the session.
         forgotten: how often somebody has tried to have a tool asked about again.
         disturbed: whether somebody has asked for the end of a turn, or taken a prompt back.
@@ -116,6 +116,11 @@ class Told:
     leaving: bool = False
     over: str = ""
     sights: list[Sight] = attrs.field(factory=list)
+
+    def end(self, key: str, outcome: "TurnResult | WarrenError") -> None:
+        """Note an end of a keyed request that was told."""
+        if not isinstance(outcome, SessionNotFoundError):  # a key ends with its session
+            self.ends.setdefault(key, []).append(end_of(outcome))
 
     @property
     def peer(self) -> str:
@@ -220,8 +225,7 @@ class User:
         self.told.asked[key] = act
         outcome = await tried(self.send(act, again=True, changes=True))
         assert not isinstance(outcome, GoneError)
-        if not isinstance(outcome, SessionNotFoundError):  # a key ends with its session
-            self.told.ends.setdefault(key, []).append(end_of(outcome))
+        self.told.end(key, outcome)
         if isinstance(outcome, WarrenError):
             raise outcome
         return outcome
