@@ -361,7 +361,7 @@ class StoreAnswer(Operation[None]):
 
     Stores the wait as it is given, and sets the `wakes` of the session's turn to None, unless the reason of the wait is
     `background`: that one is not of the turn. Fails with StoreError(cause="lease_lost") if another process has taken
-    the session over, and with SessionNotFoundError if it was deleted.
+    the session over, and with SessionNotFoundError if it was archived or deleted: its calls wait for nothing.
 
     Attributes:
         session_id: the session.

@@ -77,7 +77,7 @@ _ARCHIVE: Final = f"""
     SELECT key FROM archived
 """
 _ANSWERS: Final = f"""
-    SELECT key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
+    SELECT key, holder, epoch, state FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR NO KEY UPDATE
 """
 _AWAKE: Final = "UPDATE warren.sessions SET wakes = NULL WHERE key = $1::int8 AND wakes IS NOT NULL"
 _RECORD_OF: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE key = $1::int8"
@@ -166,10 +166,12 @@ async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holde
     rows = await db.fetch(_ANSWERS, escaped(operation.session_id))
     if not rows:
         raise not_found(operation.session_id)
-    ((session, owner, epoch),) = rows
+    ((session, owner, epoch, state),) = rows
     if (owner, epoch) != (holder.key, operation.lease.epoch):
         name = await rival_of(db, owner, holder.key)
         raise taken_over(operation.session_id, name)
+    if state == ARCHIVED:
+        raise retired(operation.session_id)
     for wait in (operation.wait, *operation.others):
         await waits.put(db, session, wait)
     if not in_background(operation.wait):

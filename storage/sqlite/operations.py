@@ -254,6 +254,8 @@ def store_answer(operation: StoreAnswer, db: apsw.Connection, holder: Holder) ->
     row = db.execute(_HOLDING, (operation.session_id,)).get
     if row is None or row[1] == DELETED or row[2:] != (holder.key, operation.lease.epoch):
         raise _refused(operation, db, holder)
+    if row[1] == ARCHIVED:
+        raise retired(operation.session_id)
     waits.put(db, [(row[0], wait) for wait in (operation.wait, *operation.others)])
     if not in_background(operation.wait):
         db.execute(_AWAKE, (row[0],))

@@ -43,6 +43,8 @@ IMPLIED: Final = 1_000
 """The number of the first operation that is in no plan."""
 AT_REST: Final = 2_000
 """The number of the first operation that begins once all sessions rest."""
+RESTS: Final = 5
+"""Of so many seeds one asks at rest."""
 ASKS: Final = Turn("pay", options={"approvals": ASK, "durability": "step"}, decision="before")
 STRANGERS: Final = 2
 """Sessions of another tenant than the others; they are the last ones."""
@@ -213,7 +215,12 @@ class Stage:
         return True
 
     async def _ask_at_rest(self) -> None:
-        """Let a call of each of some sessions wait for approval, look at the lists of all processes, and decide."""
+        """Let a call of each tenant wait for approval, look at the lists of all processes, and decide.
+
+        In some seeds, as all that waits for it would take a quarter of the time of a run.
+        """
+        if self.plan.seed % RESTS:
+            return
         users = [
             User(self.world, told, self.told, AT_REST + told.place, self.world.chance)
             for told in (*self.told[:1], *self.told[-1:])

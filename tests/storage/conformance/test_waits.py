@@ -187,6 +187,17 @@ async def test_a_late_process_answers_nothing(home: Home, tmp_path: Path) -> Non
         await done(store, StoreAnswer("a", answered, lease))
 
 
+async def test_an_archived_session_takes_no_answer(home: Home, tmp_path: Path) -> None:
+    """None of its calls waits any more, also if the answer is in the group of the archive."""
+    changed = wait(0, "background", data={"later": True})
+    async with home(tmp_path) as store:
+        await done(store, waiting("a", wait(0, "background"), wakes=FUTURE))
+        _, refused = await store.write([Archive("a"), StoreAnswer("a", changed, Lease(1))])
+        assert isinstance(refused, SessionNotFoundError)
+        found = await store.read(StoredWait("a", "default", "call-0", ["background"]))
+        assert found in (None, wait(0, "background", state="settled"))  # a store in memory has it no more
+
+
 async def test_a_turn_that_sleeps_is_left_alone_until_it_wakes(home: Home, tmp_path: Path) -> None:
     """And so are the inputs of its session, unless a call of it runs in the background."""
     async with home(tmp_path) as store:
