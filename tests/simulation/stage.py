@@ -221,6 +221,9 @@ class Stage:
         """
         if self.plan.seed % RESTS:
             return
+        await trio.sleep_until(
+            max((each.at + each.lasts for each in self.plan.faults), default=0.0)
+        )  # the clock is right
         users = [
             User(self.world, told, self.told, AT_REST + told.place, self.world.chance)
             for told in (*self.told[:1], *self.told[-1:])
