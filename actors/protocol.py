@@ -210,15 +210,11 @@ class Relabel(Message[SessionRecord]):
     """Show other labels, another title or fewer allowed tools, also while a turn runs. The reply is the record.
 
     Attributes:
-        changes: the labels to change; None removes one.
-        title: the new title; None leaves it as it is.
         ask_again: names of tools that are no longer allowed.
-        stored: the change as the store has applied it; None if only the memory is to be changed.
+        stored: the change as the store has applied it; None if it is still to do so.
     """
 
     urgent: ClassVar[bool] = True  # the store has the change, so the session has to show it
-    changes: Mapping[str, str | None]
-    title: str | None = None
     ask_again: Collection[str] = ()
     stored: Labelled | None = None
 

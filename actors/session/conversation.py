@@ -21,7 +21,6 @@ from warren.actors.turn.toolbox import SLACK, left_events, left_results
 from warren.base.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation
-from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.events import Envelope, RunFailed, TurnResumed
 from warren.conversation.messages import SystemMessage
@@ -439,12 +438,13 @@ class Conversation:
     def relabel(self, change: Relabel) -> None:
         """Show other labels and another title; ignore a change that the store made before the newest one shown.
 
-        Tools are asked about again in each case.
+        Tools are asked about again in each case: the record may have been loaded before the store had the change.
         """
-        stored = change.stored
-        if stored is None:
-            self.record = relabelled(self.known, change.changes, change.title, change.ask_again)
-        elif stored.change > self._labelled:
+        known, stored = self.known, change.stored
+        allowed = tuple(name for name in known.allowed_tools if name not in change.ask_again)
+        if allowed != known.allowed_tools:
+            self.record = known.changed(allowed_tools=allowed)
+        if stored is not None and stored.change > self._labelled:
             self._labelled, now = stored.change, stored.record
             self.record = self.known.changed(labels=now.labels, title=now.title or self.known.title)
 

@@ -86,14 +86,19 @@ async def label(local: Local, call: LabelRequest) -> SessionView:
     operation = Label(call.session_id, call.labels or {}, call.title, call.ask_again or ())
     if call.ask_again:
         # Before the store has it: a commit of a running turn that came after the change would take it back.
-        await _show(supervisor.find(call.session_id), Relabel({}, ask_again=call.ask_again))
+        await _show(supervisor.find(call.session_id), Relabel(call.ask_again))
     try:
         stored = await storage.write(operation)
     except LeasedError:
         if not await storage.ask_for(call.session_id):
             raise
         stored = await storage.write(operation)
-    await _show(supervisor.find(stored.record.session_id), Relabel(operation.changes, operation.title, stored=stored))
+    actor = supervisor.find(call.session_id)
+    loaded = None if actor is None else actor.record
+    await _show(actor, Relabel(operation.ask_again, stored))
+    if loaded is not None and not set(loaded.allowed_tools).isdisjoint(operation.ask_again):
+        # It was loaded before the store had the change, and a commit may have taken that back until now.
+        stored = await storage.write(operation)
     supervisor.watchers.changed(stored.record, leaves=True)
     actor = supervisor.find(stored.record.session_id)
     if actor is not None and actor.current:

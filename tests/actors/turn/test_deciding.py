@@ -11,11 +11,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import open_runtime
 from warren.actors.calls.service import Service
-from warren.base.errors import InvalidParamsError, SessionBusyError
+from warren.base.errors import InvalidParamsError, SessionBusyError, SessionNotRunningError
 from warren.base.principals import Principal
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
@@ -214,6 +215,22 @@ async def test_an_allowed_tool_is_taken_back(opened: Open) -> None:
         await service.approve_tool(session_id, call, "deny")
         await wait_all_tasks_blocked()
     assert RUN == ["here"]
+
+
+@pytest.mark.parametrize("moment", range(0, 20, 4))
+async def test_an_allowed_tool_is_taken_back_while_its_session_changes_hands(tmp_path: Path, moment: int) -> None:
+    """The process may load the session, with the tool allowed, just before the store has the change."""
+    opened = partial(open_runtime, FunctionModel(digs), store=tmp_path, tools=[dig, survey], config=ASK)
+    async with opened() as first, opened() as second, trio.open_nursery() as nursery:
+        session_id = await begin(nursery, first, "here")
+        await first.approve_tool(session_id, "here-1", "allow", remember=True)
+        await wait_all_tasks_blocked()
+        change = ask(nursery, partial(second.label, ask_again=("dig",)), session_id)
+        await trio.sleep(moment / 1000)
+        with pytest.raises(SessionNotRunningError):
+            await second.wait_turn(session_id)
+        assert (await change.value()).state.allowed_tools == ()
+        assert (await second.read(session_id)).state.allowed_tools == ()
 
 
 async def test_what_is_allowed_survives_a_restart(stored: Open) -> None:
