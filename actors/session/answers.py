@@ -2,15 +2,15 @@
 
 import json
 from datetime import datetime
-from typing import Final
 
 import attrs
 
 from warren.actors.protocol import GiveAnswer
 from warren.base.errors import InvalidParamsError, SessionBusyError
+from warren.conversation import codec
 from warren.conversation.messages import ToolResult
 from warren.conversation.views import TurnView
-from warren.conversation.waits import Wait, WaitReason
+from warren.conversation.waits import Wait
 
 
 def answers(wait: Wait, message: GiveAnswer) -> bool:
@@ -76,18 +76,5 @@ def _field(message: GiveAnswer) -> str:
 
 def waiting_for(turn: TurnView) -> SessionBusyError:
     """Return the error for the prompt of a caller that does not wait, while the calls of the open turn wait."""
-    for_what = ", ".join(f"{each.name} ({each.call_id}) for {WORDS[each.reason]}" for each in turn.waiting_for)
-    details = [
-        {"call_id": each.call_id, "name": each.name, "reason": each.reason, "since": each.since.isoformat()}
-        for each in turn.waiting_for
-    ]
-    return SessionBusyError(f"the session's turn waits: {for_what}", details={"waiting_for": details})
-
-
-WORDS: Final[dict[WaitReason, str]] = {
-    "approval": "approval",
-    "question": "the answer to a question",
-    "client": "a client that runs it",
-    "outside": "a result from outside",
-    "background": "a result in the background",
-}
+    details = {"waiting_for": [codec.to_data(each) for each in turn.waiting_for]}
+    return SessionBusyError(f"the session's turn waits: {turn.waits}", details=details)

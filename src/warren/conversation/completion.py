@@ -128,7 +128,7 @@ class TokenMaker:
 
 def expired(claims: CompletionToken) -> FieldValueError:
     """Return the error for a token that was good."""
-    return FieldValueError(FIELD, f"has expired, at {claims.expires.isoformat()}")
+    return FieldValueError(FIELD, f"has expired, at {claims.expires:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def is_completion_token(_instance: object, _attribute: "attrs.Attribute[Any]", value: str) -> None:

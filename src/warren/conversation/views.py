@@ -95,6 +95,14 @@ class WaitingCall:
     since: datetime
 
 
+WAITS_FOR: Final[dict[WaitReason, str]] = {
+    "approval": "approval",
+    "question": "the answer to a question",
+    "client": "a client that runs it",
+    "outside": "a result from outside",
+    "background": "a result in the background",
+}
+"""The words for each reason of a call that waits."""
 TurnState = Literal["running", "parked", "waiting"]
 """What happens to a turn that has not ended."""
 TURN_STATES: Final[tuple[TurnState, ...]] = get_args(TurnState)
@@ -116,6 +124,11 @@ class TurnView:
     since: datetime
     resumed: int = 0
     waiting_for: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words; empty if it does not wait."""
+        return ", ".join(f"{each.name} ({each.call_id}) for {WAITS_FOR[each.reason]}" for each in self.waiting_for)
 
 
 @frozen

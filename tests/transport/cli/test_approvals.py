@@ -43,6 +43,16 @@ def test_calls_that_wait_are_decided_about_in_the_store(cli: Cli) -> None:
     assert cli.run("approvals", "--store", "kept").err == "nothing waits for approval\n"
 
 
+def test_a_wait_says_for_which_calls(cli: Cli) -> None:
+    """Whoever waits for a turn that waits for them is told so, with the ids that a decision needs."""
+    leave_waiting(cli)
+    waits = cli.start("wait", "last", *ASKS)
+    told = waits.read_until("call-2) for approval\n", error=True)
+    waits.signal(signal.SIGKILL)
+    waits.end()
+    assert "the turn waits: datetime_now (call-1) for approval, datetime_now (call-2) for approval\n" in told
+
+
 def test_a_tool_is_allowed_for_a_session(cli: Cli) -> None:
     """The other call that waits runs too; the session shows the tool, until it is taken back."""
     served = cli.start("serve", "--port", "0", "--model", leave_waiting(cli), *ASKS)

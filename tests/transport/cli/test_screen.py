@@ -285,6 +285,16 @@ def test_the_answer_of_a_failed_turn_is_not_lost() -> None:
     assert out.screen == "precious\n"
 
 
+def test_a_turn_that_goes_on_elsewhere_can_be_waited_for() -> None:
+    """The line under the error is the command; JSON has the error alone."""
+    error = AgentError("it is shutting down", session_id=ID, cause="shutting_down", details={"goes_on": True})
+    for json, lines in ((False, 2), (True, 1)):
+        screen, err = screen_on(io.StringIO(), mode=Mode(json=json))
+        screen.fail(error)
+        assert err.getvalue().count("\n") == lines
+        assert (f"`warren wait {ID}` waits for the end of the turn" in err.getvalue()) == (not json)
+
+
 def test_a_screen_shows_one_turn_after_another() -> None:
     """After a failed streamed turn, the next answer of a chat is shown even if it comes without deltas."""
     screen, _ = screen_on(out := FakeTerminal())

@@ -110,12 +110,16 @@ def wait(session: str, options: Options) -> int:
     """Wait for the end of a session's turn, and print its answer.
 
     It is the turn that runs, or the next one if prompts wait. Without a server, a turn that no process runs goes on in
-    this one. Ctrl-C ends the wait, and leaves a turn at a server alone.
+    this one. If it waits for an approval or a result itself, stderr says for which. Ctrl-C ends the wait, and leaves a
+    turn at a server alone.
     """
 
     async def work(service: SessionService, session_id: str) -> int:
         screen = taking.screen_of(options, service)
         try:
+            turn = (await service.read(session_id)).state.turn
+            if turn is not None and turn.waits:
+                screen.show([f"the turn waits: {turn.waits}"])
             result = await service.wait_turn(session_id)
         except WarrenError as exc:
             screen.fail(exc)

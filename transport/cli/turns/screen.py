@@ -117,6 +117,8 @@ class Screen:
         self._end_line()
         self._wrote = False
         show_error(error, self.mode, self.streams)
+        if "goes_on" in error.details and not self.mode.json:
+            self._note(f"`warren wait {error.session_id}` waits for the end of the turn")
 
     def _show_event(self, envelope: events.Envelope) -> None:
         if self.mode.verbose:
