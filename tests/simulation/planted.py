@@ -349,7 +349,7 @@ PLANTED: Final[Sequence[Planted]] = (
     ),
     Planted(
         "an allowed tool has other calls wait on",
-        "actors/session/actor.py",
+        "actors/session/answering.py",
         """return (first, *(answered(each, allowed, now) for each in others))""",
         """return (first, *(answered(each, allowed, now) for each in others[:0]))""",
         "No call waits for approval whose tool was allowed for the session.",
