@@ -50,10 +50,11 @@ from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
 from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
+from warren.actors.turn.left import NOTHING_LEFT
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import NOTHING_LEFT, of_client
+from warren.actors.turn.toolbox import of_client
 from warren.actors.turn.turn import Turn, cancelled, parked, shut_down
 from warren.base.errors import (
     AgentError,

@@ -10,7 +10,7 @@ from warren.actors.session.answers import answered, answers, contradiction, not_
 from warren.actors.session.background import BackgroundCalls, Errand
 from warren.actors.session.conversation import Conversation
 from warren.actors.shared import Shared
-from warren.actors.turn.toolbox import begun
+from warren.actors.turn.left import begun
 from warren.actors.turn.turn import Turn
 from warren.base.errors import WarrenError
 from warren.base.values import define

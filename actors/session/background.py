@@ -20,8 +20,9 @@ from warren.actors.session.planning import Planner
 from warren.actors.shared import Shared
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.background import Origin
+from warren.actors.turn.left import MAY_HAVE_RUN
 from warren.actors.turn.running import Ran, ToolRunner
-from warren.actors.turn.toolbox import MAY_HAVE_RUN, NO_RESULT
+from warren.actors.turn.toolbox import NO_RESULT
 from warren.base.backoff import Backoff
 from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.fields import FieldValueError, encodable

@@ -16,8 +16,9 @@ from warren.actors.session.answers import answers
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.turn.compaction import prefix_of
+from warren.actors.turn.left import left_events, left_results
 from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
-from warren.actors.turn.toolbox import SLACK, left_events, left_results
+from warren.actors.turn.toolbox import SLACK
 from warren.base.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation

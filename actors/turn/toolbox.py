@@ -14,6 +14,7 @@ from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals, refusal_of
 from warren.actors.turn.background import Background, Origin
+from warren.actors.turn.left import GIVEN, MAY_HAVE_RUN, NO_WAITS, NOTHING_LEFT
 from warren.actors.turn.running import KeepFiles, ToolRunner, keep_nothing
 from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
@@ -21,23 +22,21 @@ from warren.base.errors import WarrenError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define, value
-from warren.conversation import aliases, codec
+from warren.conversation import aliases
 from warren.conversation.attachments import Attachment
 from warren.conversation.categories import Decision
 from warren.conversation.completion import CompletionToken, TokenMaker
 from warren.conversation.events import (
     Event,
-    ToolApprovalResolved,
     ToolCallRequested,
     ToolExecutionCompleted,
     ToolExecutionStarted,
     ToolExecutionTimedOut,
     ToolResultReceived,
 )
-from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock
+from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.open_turn import CallState, KeptCall
-from warren.conversation.transcript import Transcript
-from warren.conversation.waits import DECIDED, Wait, WaitKey, WaitReason
+from warren.conversation.waits import Wait, WaitKey
 from warren.models.arguments import problem_of
 from warren.models.tools import (
     ClientGoneError,
@@ -58,27 +57,12 @@ logger: Final = logging.getLogger("warren.tools")
 
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
 NO_CUTS: Final[Mapping[str, str]] = {}
-NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
-NO_WAITS: Final[Mapping[WaitKey, Wait]] = {}
 NO_RESULT: Final = "not known: the call has begun, and its result did not come in time"
-NOT_COME: Final = "not known: the call has begun, and its result had not come when the turn ended"
 OF_CLIENT: Final[Mapping[str, Any]] = {"of_client": True}
 """The data of the approval of a tool that a client runs."""
-GIVEN: Final[tuple[WaitReason, ...]] = ("client", "outside")
-"""The reasons to wait for a result."""
 SLACK: Final = timedelta(seconds=1)
 """Time by which a wait may end early: the clock that has woken the turn may be a little ahead of this one."""
 RUNS_ON: Final = "it runs in the background, as call {}: its result will come as a message"
-MAY_HAVE_RUN: Final = (
-    "not known: the process ended while this call ran. The call may have taken effect in full, in part or not at all: "
-    "find out before you make it again"
-)
-
-
-def begun(calls: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], wait: Wait) -> bool:
-    """Return whether a call that a process has left has begun, and may get the result of a wait as its first one."""
-    kept = calls.get(wait.wait_id)  # of which call of this id it is shows when the turn goes on
-    return kept is not None and kept.state == "begun" and wait.key not in waits
 
 
 def of_no_turn(_call_id: str, _number: int) -> Origin:
@@ -697,49 +681,3 @@ def of_client(wait: Wait) -> bool:
 async def _away(**_arguments: Any) -> str:
     await trio.lowlevel.checkpoint()
     raise ClientGoneError("the client that runs this tool is gone")
-
-
-def left_results(
-    context: Transcript, left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], reason: str
-) -> ToolResultsMessage | None:
-    """Return the results of an answer whose calls a turn that ends has left; None if the newest message has no calls.
-
-    Args:
-        context: the context.
-        left: the states of the calls, by id.
-        waits: the waits of the calls.
-        reason: the result of a call that has not begun.
-    """
-    calls = _newest_calls(context)
-    if not calls:
-        return None
-    come = {wait.call_id: wait for wait in waits.values() if wait.reason in GIVEN}
-    results = [_left_result(call, left.get(call.id), come.get(call.id), reason) for call in calls]
-    return ToolResultsMessage(tuple(results))
-
-
-def left_events(
-    context: Transcript, left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], results: ToolResultsMessage
-) -> Iterator[Event]:
-    """Yield the events with which the calls end that had no result before `left_results`, which are not added yet."""
-    for wait in waits.values():
-        if wait.reason in DECIDED and wait.state == "waiting":
-            yield ToolApprovalResolved(wait.wait_id, wait.name, "cancelled")
-    for call, result in zip(_newest_calls(context), results.results, strict=True):
-        kept = left.get(call.id)
-        if kept is None or kept.result is None:
-            yield ToolResultReceived(call.id, call.name, result.is_error, result.content)
-
-
-def _newest_calls(context: Transcript) -> Sequence[ToolUseBlock]:
-    newest = codec.decode_message(context.rows[-1]) if context.rows else None
-    return newest.tool_calls if isinstance(newest, AssistantMessage) else ()
-
-
-def _left_result(call: ToolUseBlock, left: KeptCall | None, wait: Wait | None, reason: str) -> ToolResult:
-    if left is not None and left.result is not None:
-        return left.result
-    if wait is not None:
-        return wait.result or ToolResult(call.id, NOT_COME, is_error=True)
-    begun = left is not None and left.state == "begun"
-    return ToolResult(call.id, MAY_HAVE_RUN if begun else reason, is_error=True)

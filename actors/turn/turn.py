@@ -20,6 +20,7 @@ from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.background import Background, Origin
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
+from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, left_results
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
 from warren.actors.turn.outcome import Outcome, title_after
 from warren.actors.turn.plan import TurnPlan
@@ -30,7 +31,7 @@ from warren.actors.turn.route import Candidate
 from warren.actors.turn.running import KeepFiles
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, NO_WAITS, NOTHING_LEFT, ToolRun, begun, left_results
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, ToolRun
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
