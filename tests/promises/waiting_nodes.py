@@ -1,18 +1,19 @@
 """Nodes in processes of their own whose calls wait, and what a test looks at from outside."""
 
 import json
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
 from tests.promises.waiting_server import Settings
-from tests.support.telling import running
+from tests.support.forked import STDERR, Forked, Forking
+from tests.support.telling import Telling
 from warren.base.errors import WarrenError
 from warren.calls.facade import SessionService
 from warren.client import connect
@@ -20,6 +21,18 @@ from warren.conversation.messages import AssistantMessage, ContextMessage, UserM
 from warren.conversation.views import SessionState
 
 T = TypeVar("T")
+ROOT: Final = Path(__file__).parents[2]
+FORKING: Final = Forking(
+    "tests.promises.waiting_server",
+    (
+        "tests.promises.crashing_gateway",
+        "tests.support.models",
+        "warren.storage.sqlite",
+        "warren.transport.cluster.placed",
+        "warren.transport.embed",
+        "warren.transport.gateway.gateway",
+    ),
+)
 
 
 @attrs.define(eq=False)
@@ -32,14 +45,14 @@ class Node:
         port: its port.
     """
 
-    process: trio.Process
+    process: Forked
     service: SessionService
     port: int
 
     async def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
-        await self.process.wait()
+        await self.process.ended()
 
     async def dies_within(self, call: Callable[[], Awaitable[object]]) -> bool:
         """Make a call, and return whether the node kills itself; if it does not within a while, end it."""
@@ -47,7 +60,7 @@ class Node:
             with suppress(WarrenError):
                 await call()
             with trio.move_on_after(2):
-                return await self.process.wait() == -signal.SIGKILL
+                return await self.process.ended() == -signal.SIGKILL
         await self.kill()
         return False
 
@@ -123,8 +136,18 @@ class Nodes:
     async def serving(self, **settings: Any) -> AsyncIterator[Node]:
         """Run a node."""
         told = Settings(str(self.place), str(self.folder / "runs"), **settings)
-        command = [sys.executable, "-m", "tests.promises.waiting_server", json.dumps(attrs.asdict(told))]
-        async with running(command) as (process, telling):
-            port = (await telling.must())["port"]
-            async with connect(f"ws://127.0.0.1:{port}/ws", patience=1) as service:
-                yield Node(process, service, port)
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        process = FORKING.popen([json.dumps(attrs.asdict(told))], self.folder, env, stderr=STDERR)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            stdin, stdout = (trio.lowlevel.FdStream(os.dup(each.fileno())) for each in (process.stdin, process.stdout))
+        try:
+            async with stdin, stdout:
+                port = (await Telling(stdin, stdout).must())["port"]
+                async with connect(f"ws://127.0.0.1:{port}/ws", patience=1) as service:
+                    yield Node(process, service, port)
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await process.ended()
