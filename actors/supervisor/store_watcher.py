@@ -53,7 +53,8 @@ class StoreWatcher:
         That is an input, or a reader or a caller that may have to be told of the end of a turn that was lost, or that
         another process has taken over. The sessions are of processes that died, or of this one, if their actors crashed
         or left with work undone. To find them costs more the more inputs wait, so they are looked for when a process
-        has gone, and else once in a lease. So are parked turns, which are counted more often as long as there are any.
+        has gone, and else once in a lease. Turns that
+        are parked, or wait, are counted then; parked ones more often as long as there are any.
         """
         pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
         while True:
@@ -66,24 +67,24 @@ class StoreWatcher:
                 if now >= due or not living <= keys or (wakes is not None and wakes <= storage.now()):
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
-                elif self._supervisor.parked_turns or self._supervisor.waiting_turns or wakes is not None:
-                    await self._count(store)
+                elif self._supervisor.parked_turns:
+                    await self._count_parked(store)
                 living = keys
             await trio.sleep(pause)
 
     async def _recover(self, store: "Store", *, others: bool) -> None:
+        self._supervisor.waiting_turns = await store.read(SleepingTurns())
         node = self._supervisor.shared.storage.node
         if node is not None and node.draining:
-            await self._count(store)
+            await self._count_parked(store)
             return
         self._supervisor.next_wake = None  # a session that suspends from here on notes its time, which may be earlier
         wakes = await store.read(NextWake())  # first: a turn that wakes between the two reads is found by both
         if wakes is not None:
             self._supervisor.wakes_at(wakes)
         found = list((await store.read(WaitingSessions())).items())
-        known = self._supervisor.parked_turns or self._supervisor.waiting_turns
-        if found or known or wakes is not None:  # those with parked turns are among them
-            await self._count(store)
+        if found or self._supervisor.parked_turns:  # those with parked turns are among them
+            await self._count_parked(store)
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(dict(found))
@@ -91,9 +92,8 @@ class StoreWatcher:
             with contextlib.suppress(WarrenError):
                 self._supervisor.mailbox(session_id).tell(TakeOver())
 
-    async def _count(self, store: "Store") -> None:
+    async def _count_parked(self, store: "Store") -> None:
         self._supervisor.parked_turns = sum((await store.read(OpenTurns(ANY_TENANT))).values())
-        self._supervisor.waiting_turns = await store.read(SleepingTurns())
 
     async def _look(self, store: "Store") -> None:
         version = await store.version_of_others()

@@ -57,7 +57,7 @@ class Supervisor:
         comms: the messages between sessions.
         watchers: the watches that are told of each changed session.
         parked_turns: the turns of the store that no process runs, as of the newest look at the store.
-        waiting_turns: those of which all calls wait, as of the same look.
+        waiting_turns: those of which all calls wait, as of the newest look for work, which is once in a lease.
         next_wake: the earliest time, by the store's clock, at which a suspended turn goes on; None if there is none.
     """
 

@@ -124,7 +124,7 @@ class Health:
         running_turns: turns that run.
         parked_turns: turns of the store that no process runs, and that go on when one takes them up. It is as of the
             newest look at the store, which comes at least once in a lease.
-        waiting_turns: turns of the store whose calls all wait, for approval or a result: as of the same look.
+        waiting_turns: turns of the store whose calls all wait, for approval or a result, counted once in a lease.
         max_sessions: turns that may run at once.
         store: None without a store.
         projector: None if no projections are configured.
