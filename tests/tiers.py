@@ -63,6 +63,7 @@ PLACES: Final = (
     "promises/test_server_faults.py",
     "promises/test_stdio_tools.py",
     "promises/test_store_goes_back.py",
+    "promises/test_tasks.py",
     "promises/test_turn_kills.py",
     "promises/test_two_processes.py",
     "promises/test_two_releases.py",

@@ -50,7 +50,7 @@ from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
 from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
-from warren.actors.turn.left import NOTHING_LEFT
+from warren.actors.turn.left import NOTHING_LEFT, is_elsewhere, left_elsewhere
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.steps import Steps
@@ -194,6 +194,7 @@ class SessionActor:
     _ends: WarrenError | None = None  # the error with which an interrupter wants the open turn to end
     _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
     _turn_tools: Mapping[str, Tool] = NO_TOOLS  # those that the caller of the suspended turn has brought
+    _stays: bool = False  # whether no other process can go on with the suspended turn, as long as this one lives
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
 
@@ -809,11 +810,20 @@ class SessionActor:
 
     async def _end_left(self, error: WarrenError) -> None:
         """End the turn that was left open, and count it. Raises WarrenError if the store refuses."""
-        kept, before = self.conversation.open_turn, self.log.last_seq
+        kept, before, unwanted = self.conversation.open_turn, self.log.last_seq, await self._left_elsewhere()
         terminal = await self.conversation.end_open_turn(error)
+        _call_all(unwanted)
         self._turn_tools, self.conversation.called = NO_TOOLS, False
         if kept is not None and terminal is not None:
             self._count_left(kept, cause_of(error), terminal.seq - before)
+
+    async def _left_elsewhere(self) -> Sequence[Callable[[], None]]:
+        """Return the functions that have the work of calls of the open turn end that goes on elsewhere."""
+        conversation = self.conversation
+        if not any(map(is_elsewhere, conversation.waits.values())):
+            return ()
+        tools = await self._planner.tools_of(conversation.known)
+        return left_elsewhere(conversation.calls, conversation.waits, {**tools, **self._turn_tools})
 
     def _count_left(self, kept: OpenTurn, outcome: str, events: int) -> None:
         """Count a turn that has ended without running here."""
@@ -910,7 +920,10 @@ class SessionActor:
         if suspends:  # an answer that the store takes before this would not wake the turn
             await conversation.answers()
         wakes = turn.wakes if suspends else None
-        record = self._within(turn, utc_now(), self.log.last_seq, parked=parked, wakes=wakes)
+        # A look at a call that waits is no news of the session.
+        same = suspends and self.log.last_seq == conversation.known.last_seq
+        at = conversation.known.updated_at if same else utc_now()
+        record = self._within(turn, at, self.log.last_seq, parked=parked, wakes=wakes)
         await conversation.commit_step(record, calls=calls, waits=waits, settles=settles)
         turn.steps.kept = record.message_count
         if turn.plan.spending is not None:
@@ -981,7 +994,7 @@ class SessionActor:
     def _end_suspended(self, turn: Turn) -> None:
         """Let the session be idle while all calls of its open turn wait. Its callers wait on."""
         self._turn = self._ended = None
-        conversation, machine = self.conversation, self._machine
+        conversation, machine, self._stays = self.conversation, self._machine, turn.stays_here
         self._turn_tools = {**turn.plan.message.tools, **self._turn_tools}
         conversation.inbox.starter = machine.take_starter() or conversation.inbox.starter
         for each in turn.plan.seam.around_turn:
@@ -1016,6 +1029,8 @@ class SessionActor:
             conversation.roll_back(outcome, end.turn.record, end.turn.plan.ended, deaths)
         elif end.record is not None:
             conversation.keep(end.record)
+        if conversation.open_turn is None:
+            _call_all(end.turn.unwanted)
         if terminal is not None:
             self._count(end.turn, terminal)
             self.log.publish(terminal)
@@ -1082,7 +1097,9 @@ class SessionActor:
         if isinstance(refused, StoreError) and refused.away:  # the next change would wait for the store as long again
             raise StoreError(refused.message, session_id=session_id, cause="unreachable")
         if "delete" in asked:
+            unwanted = await self._left_elsewhere()
             await conversation.write(Delete(session_id, asked["delete"]))
+            _call_all(unwanted)
         else:
             await conversation.write(Archive(session_id, asked["archive"], conversation.held))
 
@@ -1110,7 +1127,7 @@ class SessionActor:
         conversation = self.conversation
         asked = self._mail or self.mailbox.waiting or self._has_work or conversation.inbox.has_callers
         tools = any(not each.of_client for each in self._turn_tools.values())  # they would be gone
-        held = tools or self.background.waits
+        held = tools or self.background.waits or (self._stays and conversation.current and conversation.sleeps)
         leaves = machine.state is State.LEAVING and not (asked or held or self._errands or self.log.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
@@ -1156,3 +1173,8 @@ class SessionActor:
 
 def _raise(error: WarrenError) -> None:
     raise error
+
+
+def _call_all(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()

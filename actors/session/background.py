@@ -20,21 +20,21 @@ from warren.actors.session.planning import Planner
 from warren.actors.shared import Shared
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.background import Origin
-from warren.actors.turn.left import MAY_HAVE_RUN
-from warren.actors.turn.running import Ran, ToolRunner
+from warren.actors.turn.left import MAY_HAVE_RUN, named
+from warren.actors.turn.running import Ran, ToolRunner, result_of
 from warren.actors.turn.toolbox import NO_RESULT
 from warren.base.backoff import Backoff
 from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.ids import id_under
 from warren.base.values import define
-from warren.conversation import aliases, codec
+from warren.conversation import codec
 from warren.conversation.categories import Gates
 from warren.conversation.completion import CompletionToken
 from warren.conversation.inputs import Input
 from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.waits import Wait
-from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, bounded
+from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, ToolOutput, bounded
 from warren.reports.audit import AuditEntry
 
 AGAIN: Final = Backoff(first=0.2, longest=30.0, jitter=0.2)
@@ -238,11 +238,12 @@ class BackgroundCalls:
                 if isinstance(ran.later, Handed):
                     data["handle"] = ran.later.handle
                     await self._keep(running, wait.until, {"handle": ran.later.handle})
-                elif ran.later is not None and (until := self._until(data, ran.later.token or "")) is None:
-                    ran = Ran("ToolOutput.later: the token is none of this call", is_error=True)
-                elif ran.later is not None:
-                    data["later"] = True
-                    await self._keep(running, until or wait.until, {"later": True})
+                elif isinstance(ran.later, ToolOutput):
+                    if (until := self._until(data, ran.later.token or "")) is None:
+                        ran = Ran("ToolOutput.later: the token is none of this call", is_error=True)
+                    else:
+                        data["later"] = True
+                        await self._keep(running, until, {"later": True})
             if "handle" in data:
                 ran = await self._remote_result(running, runner, tool, data["handle"])
             elif data.get("later"):
@@ -334,8 +335,9 @@ class BackgroundCalls:
                 f"not known: the tool {wait.name} has handed the work over, and is another one now", is_error=True
             )
         running.remote = remote, handle
-        left = wait.left(self.shared.storage.now())
-        ran = await runner.run(partial(remote.result, handle), self._call(wait), None, left)
+        now = self.shared.storage.now()
+        work = partial(result_of, remote, handle, (now - wait.since).total_seconds())
+        ran = await runner.run(work, self._call(wait), None, wait.left(now))
         running.remote = None
         if ran.timed_out:
             remote.cancel(handle)
@@ -361,7 +363,7 @@ class BackgroundCalls:
             await self._settle(wait)
             return
         tools = await self.planner.tools_of(self.conversation.known)
-        tool = tools.get(wait.name) or tools.get(aliases.TOOLS.get(wait.name, ""))
+        tool = named(tools, wait.name)
         await self.conversation.answers()
         wait = running.wait = self._newest(running)
         data = wait.data or {}

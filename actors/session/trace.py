@@ -64,6 +64,8 @@ class TurnTrace:
         if self.log.recorder is None or turn.place is None:
             return
         self.log.recorder = None
+        if terminal is None and not self._events:  # a look at a call that waits
+            return
         failed = terminal.event.cause if terminal is not None and isinstance(terminal.event, RunFailed) else None
         record, parent, choice = turn.record, turn.caller, turn.candidates[0].choice
         traced = TracedTurn(

@@ -65,6 +65,7 @@ class StoreWatcher:
                 keys = frozenset(node.key for node in await store.read(LivingNodes()))
                 wakes = self._supervisor.next_wake
                 if now >= due or not living <= keys or (wakes is not None and wakes <= storage.now()):
+                    due = -math.inf  # until it has succeeded
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
                 elif self._supervisor.parked_turns:

@@ -1,14 +1,16 @@
 """The calls of an answer that a process has left: which of them had begun, and their results if nobody goes on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from warren.conversation import codec
+from warren.conversation import aliases, codec
 from warren.conversation.events import Event, ToolApprovalResolved, ToolResultReceived
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.transcript import Transcript
 from warren.conversation.waits import DECIDED, Wait, WaitKey, WaitReason
+from warren.models.tools import Tool
 
 NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
 NO_WAITS: Final[Mapping[WaitKey, Wait]] = {}
@@ -19,6 +21,11 @@ MAY_HAVE_RUN: Final = (
     "not known: the process ended while this call ran. The call may have taken effect in full, in part or not at all: "
     "find out before you make it again"
 )
+
+
+def named(tools: Mapping[str, Tool], name: str) -> Tool | None:
+    """Return the tool with a name, which may be an older one of it; None if there is none."""
+    return tools.get(name) or tools.get(aliases.TOOLS.get(name, ""))
 
 
 def begun(calls: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], wait: Wait) -> bool:
@@ -44,6 +51,30 @@ def left_results(
     come = {wait.call_id: wait for wait in waits.values() if wait.reason in GIVEN}
     results = [_left_result(call, left.get(call.id), come.get(call.id), reason) for call in calls]
     return ToolResultsMessage(tuple(results))
+
+
+def is_elsewhere(wait: Wait) -> bool:
+    """Return whether the work of a call of a turn goes on elsewhere, where it is to be looked at."""
+    return wait.reason == "outside" and "handle" in (wait.data or {})
+
+
+def left_elsewhere(
+    left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], tools: Mapping[str, Tool]
+) -> list[Callable[[], None]]:
+    """Return functions that have the work end of calls that a process has left without a result; none of them waits.
+
+    Args:
+        left: the states of the calls, by id.
+        waits: the waits of the calls.
+        tools: the tools of the session, by name. Work whose tool is not among them cannot be ended.
+    """
+    found = list[Callable[[], None]]()
+    for wait in waits.values():
+        kept, tool = left.get(wait.call_id), named(tools, wait.name)
+        handed = is_elsewhere(wait) and (kept is None or kept.result is None)
+        if handed and tool is not None and tool.remote is not None:
+            found.append(partial(tool.remote.cancel, (wait.data or {})["handle"]))
+    return found
 
 
 def left_events(

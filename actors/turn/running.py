@@ -15,9 +15,11 @@ from warren.models.tools import (
     Asking,
     ClientGoneError,
     Handed,
+    Remote,
     Tool,
     ToolCall,
     ToolOutput,
+    Unfinished,
     asking,
     calling,
     failure_text,
@@ -26,6 +28,10 @@ from warren.models.tools import (
 logger: Final = logging.getLogger("warren.tools")
 LARGE: Final = 1_000
 """Values of a result from which on a thread makes its JSON."""
+SHARE: Final = 0.1
+"""The pause between two looks at work that goes on elsewhere, as a part of the time for which it has gone on."""
+RAREST: Final = 30.0
+"""Seconds to which that pause grows, unless more are asked for."""
 KeepFiles = Callable[[Sequence[File]], Awaitable[Sequence[Attachment | str]]]
 """Stores the files of a result or an answer; returns the reference of each, or a note for one that is not kept."""
 
@@ -45,7 +51,7 @@ class Ran:
         files: the files of the result, which are stored.
         timed_out: whether it did not end in time.
         gone: whether the client that runs the tool is gone.
-        later: what the tool has returned in place of a result that comes later; else None.
+        later: what the tool, or a look at its work, has returned in place of a result that comes later; else None.
     """
 
     content: str
@@ -53,7 +59,23 @@ class Ran:
     files: tuple[Attachment, ...] = ()
     timed_out: bool = False
     gone: bool = False
-    later: ToolOutput | Handed | None = None
+    later: ToolOutput | Handed | Unfinished | None = None
+
+
+def pause_after(look: Unfinished, age: float) -> float:
+    """Return the seconds until the next look at work that has gone on for `age` seconds.
+
+    They grow with the age: so a result is noticed soon, measured by the time that it took, and few looks are made.
+    """
+    return max(look.seconds, min(SHARE * age, RAREST))
+
+
+async def result_of(remote: Remote, handle: Mapping[str, Any], age: float) -> object:
+    """Look at work that has gone on for `age` seconds until it has its result. Raises ToolError if there is none."""
+    began = trio.current_time() - age
+    while isinstance(found := await remote.look(handle), Unfinished):  # noqa: ASYNC110 - there are no events of it
+        await trio.sleep(pause_after(found, trio.current_time() - began))
+    return found
 
 
 @define
@@ -111,7 +133,7 @@ class ToolRunner:
 
     async def _told(self, result: object) -> Ran:
         """Return the text of a result, and its files, which are stored now."""
-        if isinstance(result, Handed) or (isinstance(result, ToolOutput) and result.token is not None):
+        if isinstance(result, Handed | Unfinished) or (isinstance(result, ToolOutput) and result.token is not None):
             return Ran("", later=result)
         if not isinstance(result, ToolOutput):
             if not _is_large(result):

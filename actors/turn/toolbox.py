@@ -14,15 +14,14 @@ from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals, refusal_of
 from warren.actors.turn.background import Background, Origin
-from warren.actors.turn.left import GIVEN, MAY_HAVE_RUN, NO_WAITS, NOTHING_LEFT
-from warren.actors.turn.running import KeepFiles, ToolRunner, keep_nothing
+from warren.actors.turn.left import GIVEN, MAY_HAVE_RUN, NO_WAITS, NOTHING_LEFT, is_elsewhere, named
+from warren.actors.turn.running import RAREST, KeepFiles, Ran, ToolRunner, keep_nothing, pause_after
 from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
 from warren.base.errors import WarrenError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define, value
-from warren.conversation import aliases
 from warren.conversation.attachments import Attachment
 from warren.conversation.categories import Decision
 from warren.conversation.completion import CompletionToken, TokenMaker
@@ -41,13 +40,13 @@ from warren.models.arguments import problem_of
 from warren.models.tools import (
     ClientGoneError,
     Handed,
-    Remote,
     Tool,
     ToolArgumentsError,
     ToolCall,
     ToolError,
     ToolOutput,
     ToolSpec,
+    Unfinished,
     bounded,
     failure_text,
 )
@@ -62,6 +61,11 @@ OF_CLIENT: Final[Mapping[str, Any]] = {"of_client": True}
 """The data of the approval of a tool that a client runs."""
 SLACK: Final = timedelta(seconds=1)
 """Time by which a wait may end early: the clock that has woken the turn may be a little ahead of this one."""
+NEAR: Final = 5.0
+"""Seconds for which the turn waits itself for the next look at a call whose work goes on elsewhere.
+
+To suspend it, and to load it again, would cost more, and take longer. As the pauses grow, that is its first minute.
+"""
 RUNS_ON: Final = "it runs in the background, as call {}: its result will come as a message"
 
 
@@ -77,10 +81,45 @@ def nobody() -> Approvals:
 
 @value
 class _Held:
-    """A call that waits without a task: its wait, and what goes on with the call once that is over."""
+    """A call that waits without a task.
+
+    Attributes:
+        wait: its wait.
+        go_on: goes on with the call once the wait is over, or has a look at its work.
+        looks: the time of the next look, if its work goes on elsewhere; else None.
+    """
 
     wait: Wait
     go_on: Callable[[Wait], Awaitable[None]]
+    looks: datetime | None = None
+
+
+@define(eq=False)
+class _Elsewhere:
+    """A call whose work goes on elsewhere, with its number in the turn.
+
+    Attributes:
+        call: the call.
+        number: its number.
+        tool: its tool; None if the server of that is away.
+        wait: its wait, as it was noted last.
+    """
+
+    call: ToolUseBlock
+    number: int
+    tool: Tool | None
+    wait: Wait
+
+    @property
+    def here(self) -> bool:
+        """Whether this process alone can find the work again."""
+        tool = self.tool
+        return tool is not None and (tool.of_client or (tool.remote is not None and tool.remote.here))
+
+    def cancel(self) -> None:
+        """Have the work end."""
+        if self.tool is not None and self.tool.remote is not None:
+            self.tool.remote.cancel((self.wait.data or {})["handle"])
 
 
 @define
@@ -146,7 +185,9 @@ class ToolRun:
     _changed_waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
     _held: dict[str, _Held] = attrs.field(factory=dict)  # the calls that wait without a task, by id
     _allowed: dict[str, Wait] = attrs.field(factory=dict)  # the waits of calls that may run now, by their ids
-    _remotes: dict[str, tuple[Remote, Mapping[str, Any]]] = attrs.field(factory=dict)  # of calls that go on elsewhere
+    _elsewhere: dict[str, _Elsewhere] = attrs.field(factory=dict)  # the calls whose work goes on there, by id
+    _resting: dict[str, trio.CancelScope] = attrs.field(factory=dict)  # of such calls, until a look that is not near
+    _asked: dict[str, int] = attrs.field(factory=dict)  # by call, the number of its newest question with an answer
     _nursery: trio.Nursery | None = None  # while calls run
     _lock: trio.Lock | None = None
     _news: trio.Event | None = None  # set with each result; None until calls run
@@ -250,14 +291,45 @@ class ToolRun:
         return tuple(self._changed.values()), tuple(self._changed_waits.values())
 
     @property
-    def held(self) -> Mapping[str, Wait]:
-        """The waits of the calls that wait without a task, by the ids of the calls."""
-        return {call_id: each.wait for call_id, each in self._held.items()}
+    def suspends(self) -> bool:
+        """Whether all calls without a result wait without a task."""
+        return bool(self._held)
+
+    @property
+    def waiting(self) -> Mapping[str, Wait]:
+        """The waits of the calls that wait without a task, or whose work goes on elsewhere, by the ids of the calls."""
+        elsewhere = {call_id: each.wait for call_id, each in self._elsewhere.items()}
+        return elsewhere | {call_id: each.wait for call_id, each in self._held.items()}
+
+    def wakes(self, now: datetime) -> datetime | None:
+        """Return the time at which a call that waits goes on without an answer: now, if one has come; None if none."""
+        if any(self.waits.get(each.wait.key, each.wait).state != "waiting" for each in self._held.values()):
+            return now
+        return min([each.looks or each.wait.until for each in self._held.values()], default=None)
+
+    @property
+    def elsewhere(self) -> Sequence[_Elsewhere]:
+        """The calls without a result whose work goes on elsewhere."""
+        return tuple(self._elsewhere.values())
 
     def answered(self, wait: Wait) -> None:
         """Go on with a call whose wait has its answer in the store, if other calls still run; else the turn does."""
-        if (nursery := self._open_nursery) is not None and (held := self._held.pop(wait.call_id, None)) is not None:
-            nursery.start_soon(held.go_on, wait)
+        held = self._held.get(wait.call_id)
+        if held is not None and held.wait.key == wait.key:  # it may be the answer to an earlier question of the call
+            self._resume(wait.call_id, partial(held.go_on, wait))
+
+    def _resume(self, call_id: str, run: Callable[[], Awaitable[None]]) -> bool:
+        """Go on with a call that waits without a task, if other calls still run; return whether they do."""
+        nursery = self._open_nursery
+        if nursery is None:
+            return False
+        del self._held[call_id]
+        nursery.start_soon(run)
+        for each, held in list(self._held.items()):
+            if held.looks is not None:  # the turn suspends no more
+                del self._held[each]
+                nursery.start_soon(held.go_on, held.wait)
+        return True
 
     @property
     def _open_nursery(self) -> trio.Nursery | None:
@@ -268,8 +340,21 @@ class ToolRun:
         """Note the state of a call, to be kept."""
         place = next(place for place, each in enumerate(self._calls) if each.id == call.id)
         self._changed[call.id] = KeptCall(call.id, place, state, result)
-        if result is not None and self._news is not None:
+        if result is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Note that one more call has a result, or waits."""
+        if self._news is not None:
             self._news.set()
+        if self._all_wait:
+            for scope in self._resting.values():
+                scope.cancel()
+
+    @property
+    def _all_wait(self) -> bool:
+        """Whether the turn may suspend: no call without a result does more than to wait."""
+        return len(self.results) + len(self._held) + len(self._resting) == len(self._calls)
 
     @property
     def unfinished(self) -> set[str]:
@@ -278,8 +363,6 @@ class ToolRun:
 
     def close(self, reason: str) -> None:
         """Give every call without a result an error result, so that the transcript stays valid."""
-        for remote, handle in self._remotes.values():  # nobody wants the results any more
-            remote.cancel(handle)
         for call in self._calls:
             if call.id not in self.results:
                 self._finish(call, reason, is_error=True)
@@ -322,14 +405,15 @@ class ToolRun:
             self.results[call.id] = left.result
             return
         given = self._given_wait(call, number)
-        if given is not None and tool is not None and tool.remote is not None and "handle" in (given.data or {}):
-            self._begin(call, tool)
-            self._starts.append(partial(self._result_elsewhere, call, tool, number, given))
+        if given is not None and is_elsewhere(given):
+            self._since(call, given)
+            self._ran.add(call.id)
+            self._starts.append(partial(self._follow, _Elsewhere(call, number, tool, given), given))
             return
         returned = given is not None and given.reason == "client" and not self._is_over(given)
         returned = returned and tool is not None and tool.of_client
         if given is not None and not returned and (left.state == "waiting" or given.state == "answered"):
-            self._started[call.id] = trio.current_time() - (self._now() - given.since).total_seconds()
+            self._since(call, given)
             self._hold(call, given, partial(self._give, call))
             return
         reports = tool is not None and tool.restart == "report" and not returned
@@ -347,8 +431,12 @@ class ToolRun:
             self._begin(call, tool)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
 
+    def _since(self, call: ToolUseBlock, wait: Wait) -> None:
+        """Count the time of a call from the beginning of its wait."""
+        self._started[call.id] = trio.current_time() - (self._now() - wait.since).total_seconds()
+
     def _tool_of(self, call: ToolUseBlock) -> Tool | None:
-        return self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
+        return named(self.tools, call.name)
 
     def _ask(
         self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int, *, may_have_run: bool = False
@@ -457,8 +545,7 @@ class ToolRun:
                 await self._give(call, there)
                 return
             self._held[call.id] = _Held(there, partial(self._give, call))
-            if self._news is not None:
-                self._news.set()
+            self._tell()
 
     async def _give(self, call: ToolUseBlock, wait: Wait) -> None:
         """Give a call the result that it has waited for."""
@@ -525,16 +612,13 @@ class ToolRun:
 
         Return whether no call is left that is to have one of the tools later.
         """
-        whole, nursery = True, self._open_nursery
+        whole = True
         for number, call in enumerate(self._calls, self.before + 1):
             held, tool = self._held.get(call.id), tools.get(call.name)
             if tool is None or call.id in self.results:
                 continue
-            if nursery is not None and held is not None and held.wait.reason == "client":
-                del self._held[call.id]
-                nursery.start_soon(self._run_one, call, tool, dict(call.args), number)
-            else:
-                whole = False
+            runs = held is not None and held.wait.reason == "client"
+            whole &= runs and self._resume(call.id, partial(self._run_one, call, tool, dict(call.args), number))
         return whole
 
     def _begin(self, call: ToolUseBlock, tool: Tool) -> None:
@@ -592,24 +676,80 @@ class ToolRun:
         if steps is not None:  # from here on a process that goes on with the call does not make it again
             self._changed_waits[wait.key] = wait
             await self._keep_changed(steps)
-        return await self._result_elsewhere(call, tool, number, wait)
+        return await self._follow(_Elsewhere(call, number, tool, wait), wait)
 
-    async def _result_elsewhere(self, call: ToolUseBlock, tool: Tool, number: int, wait: Wait) -> None:
-        """Wait for the result of a call whose work goes on elsewhere."""
-        remote, handle = tool.remote, (wait.data or {}).get("handle", {})
-        if remote is None:
+    async def _follow(self, work: _Elsewhere, wait: Wait) -> None:
+        """Look at the work of a call that goes on elsewhere until it has its result, or the turn suspends."""
+        call, tool, data, work.wait = work.call, work.tool, wait.data or {}, wait
+        if tool is not None and tool.remote is None:
             return self._finish(call, NO_RESULT, is_error=True)
-        self._remotes[call.id] = remote, handle
+        self._elsewhere[call.id] = work
+        self._asked[call.id] = max(data.get("asked", 0), self._asked.get(call.id, 0))
+        now, at, looks = self._now(), trio.current_time(), data.get("looks")
+        began, ends = at - (now - wait.since).total_seconds(), at + (wait.until - now).total_seconds()
+        seconds = 0.0 if looks is None else (datetime.fromisoformat(looks) - now).total_seconds()
+        while await self._rest(work, seconds):
+            ran = await self._look(work, max(ends - trio.current_time(), NEAR))  # also a last time at the end
+            at, later = trio.current_time(), ran.later
+            if not isinstance(later, Unfinished):
+                return self._found(work, ran)
+            if at >= ends:
+                return self._found(work, Ran("", is_error=True, timed_out=True))
+            await self._keep_asked(work)
+            seconds = min(pause_after(later, at - began), ends - at)
+        return None
+
+    async def _look(self, work: _Elsewhere, limit: float) -> Ran:
+        """Look at the work of a call, for so many seconds at most; its questions are asked meanwhile."""
+        call, tool, data = work.call, work.tool, work.wait.data or {}
+        if tool is None or tool.remote is None:  # its server is away, and may come back
+            return Ran("", later=Unfinished(RAREST))
         runner = ToolRunner(self.threads, self.guard, self.keep)
-        asks = partial(self._question, call, tool, itertools.count(1))
-        left = wait.left(self._now())
-        ran = await runner.run(partial(remote.result, handle), self._place(call, number), asks, left)
-        del self._remotes[call.id]
+        asks = partial(self._question, call, tool, itertools.count(self._asked[call.id] + 1))
+        return await runner.run(partial(tool.remote.look, data["handle"]), self._place(call, work.number), asks, limit)
+
+    def _found(self, work: _Elsewhere, ran: Ran) -> None:
+        """Give a call the result of its work."""
+        call, wait, content = work.call, work.wait, ran.content
+        del self._elsewhere[call.id]
         if ran.timed_out:
-            remote.cancel(handle)
-            limit = round((wait.until - wait.since).total_seconds() * 1000)
-            self.emit(ToolExecutionTimedOut(call.id, call.name, limit))
-        return self._finish(call, ran.content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
+            limit = (wait.until - wait.since).total_seconds()
+            content = f"timed out after {limit:g} s"
+            work.cancel()
+            self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
+        self._finish(call, content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
+
+    async def _keep_asked(self, work: _Elsewhere) -> None:
+        """Keep how many questions of a call have their answers: a later one with the same words is another one."""
+        data, asked = work.wait.data or {}, self._asked[work.call.id]
+        if self.steps is not None and asked > data.get("asked", 0):
+            work.wait = wait = work.wait.changed(data={**data, "asked": asked})
+            self._changed_waits[wait.key] = wait
+            await self._keep_changed(self.steps)
+
+    async def _rest(self, work: _Elsewhere, seconds: float) -> bool:
+        """Wait for the next look at a call; return False if the turn suspends until then, as all calls wait."""
+        if self.steps is None or seconds <= NEAR:
+            await trio.sleep(max(seconds, 0.0))
+            return True
+        call_id, all_wait = work.call.id, False
+        at, looks = trio.current_time() + seconds, self._now() + timedelta(seconds=seconds)
+        while not all_wait:
+            self._resting[call_id] = scope = trio.CancelScope()
+            try:
+                with scope:
+                    self._tell()
+                    await trio.sleep_until(at)
+                if not scope.cancel_called:
+                    return True
+                all_wait = self._all_wait  # else a call has got its answer meanwhile, and runs
+            finally:
+                del self._resting[call_id]
+        wait = work.wait.changed(data={**(work.wait.data or {}), "looks": looks.isoformat()})
+        self._changed_waits[wait.key] = wait
+        self._held[call_id] = _Held(wait, partial(self._follow, work), looks)
+        self._tell()
+        return False
 
     def _later(self, call: ToolUseBlock, number: int, tool: Tool, token: str) -> Wait:
         """Return the wait for the result that comes under a token. Raises ToolError if that is not one of this call."""
@@ -630,15 +770,23 @@ class ToolRun:
         approvals = self.approvals
         if approvals is None or not approvals.asks(tool):
             return None
-        asked = ToolUseBlock(f"{call.id}.{next(numbers)}", call.name, question)
+        for number in numbers:
+            there = self.waits.get(("question", f"{call.id}.{number}"))
+            if there is None or there.args == question:  # else an answer to the other one would count for this one
+                break
+        asked = ToolUseBlock(f"{call.id}.{number}", call.name, question)
         wait = approvals.wait_for(asked, tool, question_of=call.id)
         there = self.waits.get(wait.key)
-        if there is not None and there.args == question and there.decision is not None:
-            return there.decision  # the call runs again, and asks what it has asked before
-        if self.steps is not None:
-            self._changed_waits[wait.key] = wait
-            await self._keep_changed(self.steps)
-        return (await approvals.decided(wait)).decision
+        if there is not None and there.decision is not None:
+            decision: Decision | None = there.decision  # the call runs again, and asks what it has asked before
+        else:
+            if self.steps is not None:
+                self._changed_waits[wait.key] = wait
+                await self._keep_changed(self.steps)
+            decision = (await approvals.decided(wait)).decision
+        if decision is not None:
+            self._asked[call.id] = max(number, self._asked.get(call.id, 0))
+        return decision
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.counters.tool(self._tool_of(call), "refused")

@@ -20,7 +20,7 @@ from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.background import Background, Origin
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
-from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, left_results
+from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, left_elsewhere, left_results
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
 from warren.actors.turn.outcome import Outcome, title_after
 from warren.actors.turn.plan import TurnPlan
@@ -138,6 +138,7 @@ class Turn:
         cut_off: whether it was cancelled, by an interrupt or at the end of its time, or with its session.
         parks: whether it ends here to be gone on with by another process, as this one ends.
         suspends: whether it ends here to be gone on with once one of its calls that wait has an answer.
+        unwanted: once it has ended early, functions that have the work of its calls end that goes on elsewhere.
     """
 
     plan: TurnPlan
@@ -165,6 +166,7 @@ class Turn:
     cut_off: bool = False
     parks: bool = False
     suspends: bool = False
+    unwanted: Sequence[Callable[[], None]] = ()
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -368,10 +370,12 @@ class Turn:
     @property
     def wakes(self) -> datetime | None:
         """The time from which on a turn that suspends goes on, which is now if an answer has come; None if it runs."""
-        held = () if self._tool_run is None else self._tool_run.held.values()
-        if any(self.waits.get(wait.key, wait).state != "waiting" for wait in held):
-            return self.plan.settings.storage.now()
-        return min([wait.until for wait in held], default=None)
+        return None if self._tool_run is None else self._tool_run.wakes(self.plan.settings.storage.now())
+
+    @property
+    def stays_here(self) -> bool:
+        """Whether the work of a call goes on elsewhere, and this process alone can find it again."""
+        return self._tool_run is not None and any(each.here for each in self._tool_run.elsewhere)
 
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
@@ -421,7 +425,7 @@ class Turn:
         """Return the turn for the views of its session."""
         resumed = 0 if self.kept is None else self.kept.resumed
         tools = self._tool_run
-        held = {} if tools is None else {**tools.held, **{wait.call_id: wait for wait in self.waits_in_memory}}
+        held = {} if tools is None else {**tools.waiting, **{wait.call_id: wait for wait in self.waits_in_memory}}
         if tools is None or not held or not tools.unfinished <= held.keys():
             return TurnView("running", self.since, resumed)
         return TurnView("waiting", self.since, resumed, tuple(map(waiting_call, held.values())))
@@ -864,7 +868,7 @@ class Turn:
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)
-        if run.held:
+        if run.suspends:
             raise _SuspendsError
         self._tool_run = None
         results, ended = self._repeated(calls, run.ordered())
@@ -950,6 +954,7 @@ class Turn:
             self._say(partial)
             self.context.append(partial)
         if self._tool_run is not None:
+            self.unwanted = [each.cancel for each in self._tool_run.elsewhere]
             self._tool_run.close(reason)
             self.context.append(ToolResultsMessage(self._tool_run.ordered()))
         elif (
@@ -957,6 +962,7 @@ class Turn:
             and not self.unsettled
             and (results := left_results(self.context, self.left, self.waits, reason)) is not None
         ):
+            self.unwanted = left_elsewhere(self.left, self.waits, self.plan.settings.tools)
             self.left = NOTHING_LEFT
             self.context.append(results)
 

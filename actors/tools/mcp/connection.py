@@ -25,7 +25,18 @@ from warren.base.backoff import Backoff
 from warren.base.values import define
 from warren.base.version import VERSION
 from warren.conversation.categories import Decision
-from warren.models.tools import Asking, Handed, Restart, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
+from warren.models.tools import (
+    Asking,
+    Handed,
+    Restart,
+    ToolError,
+    ToolOutput,
+    ToolSpec,
+    Unfinished,
+    asking,
+    bounded,
+    calling,
+)
 from warren.reports.health import McpHealth, McpState, Status
 from warren.reports.tracing import HEADER, here
 from warren.settings.tool_config import McpServer
@@ -34,6 +45,12 @@ MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
 PATIENCE: Final = 5.0
 """Seconds that a call waits for a new session, to be made once more in it."""
+LISTENS: Final = 5.0
+"""Seconds for which a look at a task waits for its questions, and after the answer to one for its result."""
+EARLY: Final = 60.0
+"""Seconds for which a question of a task waits for the next look at the task."""
+MAX_EARLY: Final = 100
+"""Questions of one server that do so."""
 HEALTHY: Final = 10.0
 """Seconds after which a connection that ends counts as no failure: the waits begin anew."""
 LIST_AGAIN: Final = 1.0
@@ -73,6 +90,8 @@ class _ToolCall:
         failure: the error if the connection ends; None for the general one.
         again: whether it may be made once more in a new session.
         task: whether the server is to carry it out as a task.
+        patience: seconds for which a look at a task waits for a result while no question is open.
+        open: the questions that are open.
     """
 
     name: str
@@ -87,6 +106,12 @@ class _ToolCall:
     failure: ToolError | None = None
     again: bool = False
     task: bool = False
+    patience: float = math.inf
+    open: int = 0
+
+    def wait_on(self) -> None:
+        """Wait for the patience from now on, or as long as a question is open."""
+        self.scope.deadline = math.inf if self.open else trio.current_time() + self.patience
 
     def resolve(self, outcome: str | ToolOutput | Handed | ToolError) -> None:
         if self.outcome is None:
@@ -99,7 +124,13 @@ class _ToolCall:
             return None
         asked = _Question(question)
         self.questions.start_soon(asked.put, self.ask)
-        await asked.closed.wait()
+        self.open += 1
+        self.wait_on()
+        try:
+            await asked.closed.wait()
+        finally:
+            self.open -= 1
+            self.wait_on()
         return asked.decision
 
 
@@ -113,7 +144,9 @@ class _Life:
         calls: the unanswered calls.
         given_up: sessions with calls that were given up, two at most. The server may work on such a call still.
         doubt: set if a call makes it doubtful that the server is alive.
-        tasks: those whose results are waited for here, by the ids of the tasks.
+        tasks: the looks at tasks that are under way, by the ids of the tasks.
+        looked: set with the next look at a task.
+        early: the questions that wait for one.
     """
 
     session: ClientSession
@@ -122,6 +155,26 @@ class _Life:
     tasks: dict[str, _ToolCall] = attrs.field(factory=dict)
     given_up: set[str] = attrs.field(factory=set)
     doubt: trio.Event = attrs.field(factory=trio.Event)
+    looked: trio.Event = attrs.field(factory=trio.Event)
+    early: int = 0
+
+    def looks_at(self, task_id: str, asked: _ToolCall) -> None:
+        """Note the begin of a look at a task."""
+        self.tasks[task_id] = asked
+        self.looked.set()
+        self.looked = trio.Event()
+
+    async def look_at(self, task_id: str) -> _ToolCall | None:
+        """Return the look at a task that a question of it belongs to, once it begins; None if there is none soon."""
+        if self.early < MAX_EARLY:
+            self.early += 1
+            try:
+                with trio.move_on_after(EARLY):
+                    while task_id not in self.tasks:
+                        await self.looked.wait()
+            finally:
+                self.early -= 1
+        return self.tasks.get(task_id)
 
     def give_up(self, call: _ToolCall) -> None:
         """Note that nobody waits for a call any more."""
@@ -182,7 +235,7 @@ class McpConnection:
     async def call(self, name: str, /, **arguments: Any) -> str | ToolOutput | Handed:
         """Run a tool by the server's own name for it, and return the text of the result. Raises ToolError.
 
-        If the server carries the call out as a task, return the way to that at once: `result` waits for it.
+        If the server carries the call out as a task, return the way to that at once: `look` has its result.
 
         If a web service has lost the session, or the call, it is made once more in a new session, unless it may have
         begun; a tool that is to be replayed is called again even then.
@@ -204,17 +257,23 @@ class McpConnection:
             return call.outcome
         raise call.outcome or ToolError(self._lost())
 
-    async def result(self, handle: Mapping[str, Any], /) -> str | ToolOutput:
-        """Wait for the end of a task of the server, and return its result. Raises ToolError.
+    @property
+    def here(self) -> bool:
+        """Whether this process alone can find a task again: another one has a server process of its own."""
+        return not self._is_web
 
-        While the server is away the wait goes on: a service keeps its tasks.
+    async def look(self, handle: Mapping[str, Any], /) -> str | ToolOutput | Unfinished:
+        """Look at a task of the server; return its result, or when to look again. Raises ToolError if it is lost.
+
+        While the server is away its tasks go on: a service keeps them. Questions of the task are asked meanwhile, and
+        the look lasts until they have their answers.
         """
         task, of = TaskHandle.of(handle), calling.get()
         asked = _ToolCall("", {}, "" if of is None else of.session_id, asking.get())
         async with trio.open_nursery() as questions:
             asked.questions = questions
             try:
-                outcome = await self._end_of(task, asked)
+                outcome = await self._look(task, asked)
                 questions.cancel_scope.cancel()
             finally:
                 asked.questions = None
@@ -225,25 +284,27 @@ class McpConnection:
             raise outcome
         return outcome
 
-    async def _end_of(self, task: TaskHandle, asked: _ToolCall) -> str | ToolOutput | ToolError:
-        """Look at a task again and again until it has ended; return its result, or the error if there is none."""
-        poll, listened = task.poll, None
-        while True:
-            while (life := self._life) is None:
+    async def _look(self, task: TaskHandle, asked: _ToolCall) -> str | ToolOutput | Unfinished | ToolError:
+        if self._life is None:
+            with trio.move_on_after(PATIENCE):
                 await self._back.wait()
-            life.tasks[task.task_id] = asked
-            found = await self._look_at(life, task)
-            if isinstance(found, ToolError):
-                return found
-            if found is not None:
-                if found.status in ENDED and (outcome := await self._result_of(life, task, found)) is not None:
-                    return outcome
-                if found.status == "input_required" and listened is not life and asked.questions is not None:
-                    # Its questions come while somebody waits for its result.
-                    asked.questions.start_soon(self._exchange, life, _payload(task), types.CallToolResult)
-                    listened = life
-                poll = poll_of(found, poll)
-            await trio.sleep(poll)
+        life = self._life
+        if life is None:
+            return Unfinished(task.poll)
+        life.looks_at(task.task_id, asked)
+        request = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task.task_id))
+        found: types.GetTaskResult | Exception | None = None
+        with trio.move_on_after(self.server.connect_timeout):
+            found = await self._exchange(life, request, types.GetTaskResult)
+        if isinstance(found, MCPError) and found.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
+            return self._error_of(f"does not know the task of the call any more: {found.message}")
+        if not isinstance(found, types.Task):
+            return Unfinished(task.poll)
+        ended, outcome = found.status in ENDED, None
+        if ended or found.status == "input_required" or asked.open:  # questions come while somebody waits for a result
+            asked.patience = self.server.connect_timeout if ended else LISTENS
+            outcome = await self._result_of(life, task, found, asked)
+        return Unfinished(poll_of(found, task.poll)) if outcome is None else outcome
 
     def cancel(self, handle: Mapping[str, Any], /) -> None:
         """Have the server cancel a task, without waiting; one that has ended stays as it is."""
@@ -252,17 +313,14 @@ class McpConnection:
             request = types.CancelTaskRequest(params=types.CancelTaskRequestParams(task_id=task.task_id))
             life.nursery.start_soon(self._exchange, life, request, types.CancelTaskResult)
 
-    async def _look_at(self, life: _Life, task: TaskHandle) -> types.Task | ToolError | None:
-        """Return the state of a task, or the error if it is lost; None if the server does not tell it just now."""
-        request = types.GetTaskRequest(params=types.GetTaskRequestParams(task_id=task.task_id))
-        found = await self._exchange(life, request, types.GetTaskResult)
-        if isinstance(found, MCPError) and found.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
-            return self._error_of(f"does not know the task of the call any more: {found.message}")
-        return found if isinstance(found, types.Task) else None
-
-    async def _result_of(self, life: _Life, task: TaskHandle, found: types.Task) -> str | ToolOutput | ToolError | None:
-        """Return the result of a task that has ended, or its error; None if the server does not tell it just now."""
-        result = await self._exchange(life, _payload(task), types.CallToolResult)
+    async def _result_of(
+        self, life: _Life, task: TaskHandle, found: types.Task, asked: _ToolCall
+    ) -> str | ToolOutput | ToolError | None:
+        """Return the result of a task, or its error; None if the server does not tell it as long as `asked` waits."""
+        result: types.CallToolResult | Exception | None = None
+        asked.wait_on()
+        with asked.scope:
+            result = await self._exchange(life, _payload(task), types.CallToolResult)
         if isinstance(result, types.CallToolResult):
             try:
                 return (
@@ -270,7 +328,8 @@ class McpConnection:
                 )
             except ToolError as exc:
                 return exc
-        if isinstance(result, MCPError) and Refusal.of_error(result) is None and result.code != types.CONNECTION_CLOSED:
+        told = isinstance(result, MCPError) and found.status in ENDED and result.code != types.CONNECTION_CLOSED
+        if isinstance(result, MCPError) and told and Refusal.of_error(result) is None:
             status = "" if found.status_message is None else f" ({found.status_message})"
             return self._error_of(f"says that its task is {found.status}{status}: {result.message}")
         return None
@@ -489,7 +548,7 @@ class McpConnection:
         """
         del context
         task_id, life = related_to(params), self._life
-        call = None if life is None else life.asking() if task_id is None else life.tasks.get(task_id)
+        call = None if life is None else life.asking() if task_id is None else await life.look_at(task_id)
         content = None if isinstance(params, types.ElicitRequestURLParams) else defaults_of(params.requested_schema)
         if call is None or (content is None and not isinstance(params, types.ElicitRequestURLParams)):
             return CANCELLED

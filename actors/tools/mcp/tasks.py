@@ -13,7 +13,7 @@ _TASK: Final = "warren/task"
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 """The states that a task does not leave."""
 SHORTEST: Final = 0.05
-LONGEST: Final = 60.0
+LONGEST: Final = 3600.0
 """Seconds between two looks at a task, whatever the server asks for."""
 USUAL: Final = 2.0
 """Seconds between two looks if the server asks for none."""

@@ -129,13 +129,29 @@ class Handed:
     told: str | None = None
 
 
+@frozen
+class Unfinished:
+    """The answer of a `Remote` while the work goes on.
+
+    Attributes:
+        seconds: seconds after which it is to be asked again, at the earliest.
+    """
+
+    seconds: float
+
+
 class Remote(Protocol):
     """Knows what becomes of the work that a tool has handed over. The handle is that of `Handed`."""
 
-    async def result(self, handle: Mapping[str, Any], /) -> Any:
-        """Wait for the result, and return it as the tool would. Raises ToolError if there is none.
+    @property
+    def here(self) -> bool:
+        """Whether this process alone can find the work again."""
 
-        Cancellation ends the wait alone: the work goes on.
+    async def look(self, handle: Mapping[str, Any], /) -> Any:
+        """Return the result as the tool would, or `Unfinished`. Raises ToolError if there will be no result.
+
+        A look takes a moment, or as long as questions of the work have no answers. Cancellation ends the look alone:
+        the work goes on.
         """
 
     def cancel(self, handle: Mapping[str, Any], /) -> None:

@@ -31,7 +31,7 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import Handed, Restart, Tool, ToolOutput, current_call, tool
+from warren.models.tools import Handed, Restart, Tool, ToolOutput, Unfinished, current_call, tool
 from warren.settings.config import Config, Limits
 from warren.storage.operations import Enqueue, StoreAnswer
 
@@ -579,12 +579,13 @@ class Elsewhere:
     cancelled: list[str] = attrs.field(factory=list)
     results: dict[str, str] = attrs.field(factory=dict)
 
-    async def result(self, handle: Mapping[str, Any], /) -> str:
-        """Look again and again."""
+    here = False
+
+    async def look(self, handle: Mapping[str, Any], /) -> str | Unfinished:
+        """Look once."""
+        await trio.lowlevel.checkpoint()
         self.asked.append(handle["id"])
-        while handle["id"] not in self.results:  # noqa: ASYNC110 - as whoever has no events does
-            await trio.sleep(1)
-        return self.results[handle["id"]]
+        return self.results.get(handle["id"]) or Unfinished(1)
 
     def cancel(self, handle: Mapping[str, Any], /) -> None:
         """Note it."""
@@ -621,7 +622,7 @@ async def test_work_that_was_handed_over_is_found_again(tmp_path: Path, told: st
         await trio.sleep(60)
         messages = await settled(service, session_id)
     assert len(begun) == 1
-    assert elsewhere.asked == ["1", "1"]
+    assert set(elsewhere.asked) == {"1"}
     assert elsewhere.cancelled == []
     if told is None:
         assert results(messages) == ["built"]

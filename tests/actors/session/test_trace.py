@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.support.logs import new_log
 from warren.actors.session.trace import TurnTrace
+from warren.conversation.events import TurnStarted
 from warren.reports.tracing import TraceContext, TracedTurn, Tracer
 
 SAMPLED = TraceContext(1, 2, sampled=True)
@@ -42,14 +43,16 @@ def test_a_turn_that_is_not_sampled_has_no_trace_after_one_that_never_ended() ->
 
 
 def test_the_part_of_a_turn_that_goes_on_elsewhere_is_traced_as_a_part_of_the_turn() -> None:
-    """It has no terminal event, and yet it is no compaction."""
+    """It has no terminal event, and yet it is no compaction. One without any event is none: it had nothing to do."""
     tracer, log = Deciding(), new_log()
-    for first_seq in (7, None):
+    for first_seq, events in ((7, 1), (None, 1), (7, 0)):
         turn = turn_at(SAMPLED)
         turn.record = SimpleNamespace(session_id="s", tenant="default", turns=2)
         turn.candidates = [SimpleNamespace(name="m", choice=SimpleNamespace(name="m", model="m", server=None))]
         turn.first_seq, turn.usage = first_seq, None
         trace = TurnTrace(tracer, log)
         trace.begin(turn)
+        for number in range(events):
+            log.emit(TurnStarted(number))
         trace.end(turn, None)
     assert [each.number for each in tracer.turns] == [3, None]

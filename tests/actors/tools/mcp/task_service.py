@@ -26,8 +26,9 @@ SUPPORT: Final = {
     "quick": "forbidden",
     "ponder": "required",
     "choose": "required",
+    "blurt": "required",
 }
-"""The tools. `ponder` has an answer for the model at once, and `choose` asks a question."""
+"""The tools. `ponder` has an answer for the model at once, `choose` asks a question, and `blurt` asks it too early."""
 FORM: Final = {"type": "object", "properties": {"colour": {"type": "string", "default": "red"}}}
 TOLERANCE: Final = 0.9
 """Part of the poll interval from which on a look is not early: timers are not exact."""
@@ -107,10 +108,15 @@ class TaskService:
             await stream.send_all(empty(405))
         elif method is None:
             self.answers.append(message["result"])
-            self._answered[number].set()
+            if number in self._answered:
+                self._answered[number].set()
+            else:
+                self.tasks[str(number)].end("completed", said(str(self.answers[-1])))
             await stream.send_all(empty(202))
         elif number is None:
             await stream.send_all(empty(202))
+        elif method == "tools/call" and message["params"]["name"] == "blurt":
+            await self._ask_early(message, stream)
         elif method == "tasks/result" and not self._known(message).ended.is_set():
             await self._stream_result(message, stream)
         else:
@@ -217,20 +223,23 @@ class TaskService:
         return self.tasks.get(message["params"].get("taskId"), ended)
 
     async def _stream_result(self, message: dict[str, Any], stream: trio.SocketStream) -> None:
-        """Ask the question of a task in the stream of its result, and block until that is there."""
+        """Ask the question of a task in the stream of its result, unless it has its answer, and block until its end."""
         task_id = message["params"]["taskId"]
         task = self.tasks[task_id]
         await stream.send_all(HEAD)
-        if task.status == "input_required" and task_id not in self._answered:
-            self._answered[task_id] = trio.Event()
-            params = {"message": "Which one?", "requestedSchema": FORM, "_meta": {RELATED: {"taskId": task_id}}}
-            question = {"jsonrpc": "2.0", "id": task_id, "method": "elicitation/create", "params": params}
-            await stream.send_all(chunk(event(question)))
-            await self._answered[task_id].wait()
-            task.status = "working"
+        if task.status == "input_required":
+            answered = self._answered.setdefault(task_id, trio.Event())
+            await stream.send_all(chunk(event(_question(task_id))))
+            await answered.wait()
             task.end("completed", said(str(self.answers[-1])))
         await task.ended.wait()
         await stream.send_all(chunk(event(self._reply("tasks/result", message))) + END)
+
+    async def _ask_early(self, message: dict[str, Any], stream: trio.SocketStream) -> None:
+        """Ask the question of a task before its call has its answer."""
+        reply = self._reply("tools/call", message)
+        await stream.send_all(HEAD + chunk(event(_question(reply["result"]["task"]["taskId"]))))
+        await stream.send_all(chunk(event(reply)) + END)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
@@ -242,3 +251,8 @@ class TaskService:
 def said(text: str) -> dict[str, Any]:
     """Return the result of a call."""
     return {"content": [{"type": "text", "text": text}], "isError": False}
+
+
+def _question(task_id: str) -> dict[str, Any]:
+    params = {"message": "Which one?", "requestedSchema": FORM, "_meta": {RELATED: {"taskId": task_id}}}
+    return {"jsonrpc": "2.0", "id": task_id, "method": "elicitation/create", "params": params}

@@ -16,12 +16,14 @@ from tests.support.models import FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.support.waiting import until
 from warren.actors.calls.service import Service
+from warren.actors.tools.mcp import connection
 from warren.actors.tools.mcp.pool import McpPool
+from warren.actors.turn import running
 from warren.base.errors import AgentError
 from warren.conversation.categories import Gates
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import Handed, ToolError
+from warren.models.tools import Handed, ToolError, Unfinished
 from warren.settings.config import Config
 from warren.settings.tool_config import McpServer
 
@@ -52,7 +54,7 @@ async def result_of(pool: McpPool, name: str, handed: Handed) -> object:
     """Wait for the result of a task."""
     remote = tool(pool, name).remote
     assert remote is not None
-    return await remote.result(handed.handle)
+    return await running.result_of(remote, handed.handle, 0.0)
 
 
 async def test_a_tool_that_must_runs_as_a_task() -> None:
@@ -252,13 +254,14 @@ async def test_an_interrupt_cancels_the_task() -> None:
         await until(lambda: service.only.status == "cancelled")
 
 
-async def test_a_question_of_a_task_is_asked(tmp_path: Path) -> None:
-    """The task waits for input, and its question goes to the approver of its session."""
+@pytest.mark.parametrize("name", ["choose", "blurt"])
+async def test_a_question_of_a_task_is_asked(tmp_path: Path, name: str) -> None:
+    """The task waits for input, and its question goes to the approver of its session, also one before any look."""
     service, asked = TaskService(), set[str]()
     config = Config(gates=Gates(mcp="ask"))
     async with (
         connected(service) as pool,
-        open_runtime(calling("choose"), store=tmp_path, tools=pool.tools(), config=config) as runtime,
+        open_runtime(calling(name), store=tmp_path, tools=pool.tools(), config=config) as runtime,
         trio.open_nursery() as nursery,
     ):
         session_id = await new_session(runtime)
@@ -272,3 +275,28 @@ async def test_a_question_of_a_task_is_asked(tmp_path: Path) -> None:
         await turn.value()
         assert (await told(runtime, session_id))[1] == "{'action': 'accept', 'content': {'colour': 'red'}}"
     assert asked == {"call-1", "call-1.1"}
+
+
+async def test_a_look_is_short() -> None:
+    """One while the task works, and one while it waits for input and nobody can be asked."""
+    service = TaskService(poll=70)
+    async with connected(service) as pool:
+        handed, remote = await begun(pool, "build"), tool(pool, "build").remote
+        assert remote is not None
+        began = trio.current_time()
+        assert await remote.look(handed.handle) == Unfinished(0.07)
+        assert trio.current_time() - began < connection.LISTENS
+        service.only.looked, service.only.status = -1.0, "input_required"
+        assert await remote.look(handed.handle) == "{'action': 'cancel'}"
+        assert trio.current_time() - began < 2 * connection.LISTENS
+
+
+async def test_a_look_while_the_server_is_away() -> None:
+    """It comes back soon, and says to look again: the server may have its tasks still."""
+    service = TaskService(poll=70)
+    async with connected(service, connect_timeout=1.0) as pool:
+        handed, remote = await begun(pool, "build"), tool(pool, "build").remote
+        assert remote is not None
+        service.away = True
+        for _ in range(2):
+            assert await remote.look(handed.handle) == Unfinished(0.07)
