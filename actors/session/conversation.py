@@ -602,6 +602,8 @@ class Conversation:
 
         A result from outside may come while its call runs, and is stored first.
         """
+        if not waits:
+            return waits
         keys = {wait.key for wait in waits}
         for over in [over for over, answered in self._answering.items() if not keys.isdisjoint(answered)]:
             await over.wait()

@@ -1,13 +1,21 @@
 """A turn costs the same at the end of a long session as at its beginning."""
 
+import json
+from decimal import Decimal
 from pathlib import Path
 
 import apsw
 import attrs
 
 from tests.faults import Disk, faulty_disk
-from tests.storage.samples import kept, opened, step, turn, wait, written
+from tests.storage.samples import NOW, kept, opened, step, turn, wait, written
+from warren.conversation.attachments import Attachment
+from warren.conversation.budget import Spent
+from warren.conversation.open_turn import OpenTurn, TurnStart
+from warren.conversation.options import TurnOptions
+from warren.conversation.usage import Usage
 from warren.storage.operations import Commit
+from warren.storage.rows import COLUMNS, record_to_row, turn_in
 from warren.storage.sqlite import SqliteStore
 
 LONG = 3_000
@@ -63,6 +71,50 @@ async def test_a_text_turn_looks_at_no_tool_call(tmp_path: Path) -> None:
             assert await about_calls(waits) == ["INSERT INTO waits"] * 2
     finally:
         apsw.connection_hooks.remove(listen)
+
+
+def test_a_step_stores_no_part_of_its_turn_that_is_at_its_default() -> None:
+    """The row of a session is written whole with each step: a plain turn has few members there, any turn comes back."""
+    columns = [each.strip() for each in COLUMNS.split(",")]
+
+    def stored(turn: OpenTurn) -> str:
+        row = dict(zip(columns, record_to_row(step("a").record.changed(turn=turn)), strict=True))
+        assert turn_in(row["turn"], 1) == attrs.evolve(turn, wakes=None)
+        return str(row["turn"])
+
+    plain = OpenTurn(NOW, 1, 3, 0, TurnStart(0, 0, Usage(), Spent(0, 0, 0, 0)))
+    assert set(json.loads(stored(plain))) == {"began", "first_seq", "kept_seq", "prompt_at", "start"}
+    cost, file = Usage(1, 2, 3, 4, estimated=True, cost=Decimal("0.5")), Attachment("image/png", "f" * 64, 7, "a.png")
+    more = OpenTurn(
+        began=NOW,
+        first_seq=1,
+        kept_seq=3,
+        prompt_at=0,
+        start=TurnStart(4, 5, cost, Spent(1, 2.5, 3, 4)),
+        options=TurnOptions(max_tokens=9, durability="step"),
+        payer="me",
+        key="key",
+        hops=2,
+        traceparent="00-trace",
+        inputs=(1, 2),
+        usage=cost,
+        spent=Spent(5, 6.5, 7, 8),
+        step_usage=cost,
+        calls=9,
+        cuts=1,
+        answer="{}",
+        text="text",
+        stop_reason="tool_use",
+        resumed=3,
+        deaths=4,
+        parked=True,
+        wakes=NOW,
+        files=(file,),
+        lives=5,
+        warned=("turn.tokens",),
+    )
+    assert [each.name for each in attrs.fields(OpenTurn) if getattr(more, each.name) == each.default] == []
+    assert set(json.loads(stored(more))) == {each.name for each in attrs.fields(OpenTurn)} - {"wakes"}
 
 
 def _long(session_id: str, first: int, last: int) -> list[Commit]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache, partial
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
@@ -313,6 +314,22 @@ encode_whole: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 Use it for rows that `decode_stored` reads. Trap: it adds no tags, so events, messages and blocks need `encode`.
 """
 _decode: Final = msgspec.json.Decoder().decode
+
+
+def row_encoder(cls: type, *without: str) -> Callable[[Any], bytes]:
+    """Return a function that encodes objects of a class as `encode_whole` does, without their fields at defaults.
+
+    A default is told by identity: one that is another object is encoded, which does no harm.
+
+    Args:
+        cls: the class.
+        without: names of fields that the row has elsewhere.
+    """
+    fields = [each for each in attrs.fields(cls) if each.name not in without]
+    values = attrgetter(*(each.name for each in fields))
+    forms = [(each.name, Any) if each.default is attrs.NOTHING else (each.name, Any, each.default) for each in fields]
+    row = msgspec.defstruct(f"{cls.__name__}Row", forms, omit_defaults=True)
+    return lambda obj: encode_whole(row(*values(obj)))
 
 
 def wire_name(cls: type, field: str) -> str:
