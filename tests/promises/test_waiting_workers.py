@@ -2,18 +2,31 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 import pytest
 import trio
 
-from tests.promises.test_waiting_ends import PLACES, Servers, begin, end, place, waits
+from tests.promises.waiting_servers import Servers, begin, end, waits
+from tests.support.postgres import database
 from tests.transport.cli.process import Cli
-from tests.transport.cli.test_workers import lives, workers_of
+from tests.transport.cli.serving import lives, workers_of
 from warren.base.errors import AgentError, StoreError
 from warren.client import RemoteService
 
-__all__ = ["place"]  # a fixture
+PLACES: Final = pytest.mark.parametrize("place", ["files", "postgres"], indirect=True)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the place of a store: a folder, or the address of a database."""
+    if request.param == "files":
+        yield "kept"
+    else:
+        with database() as url:
+            yield url
 
 
 @PLACES

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -68,3 +69,17 @@ async def connected(url: str, **headers: str) -> AsyncIterator[Client]:
     async with await trio.open_tcp_stream(host, int(port)) as stream, trio.open_nursery() as nursery:
         yield Client(await wrap_client_stream(nursery, stream, address, f"/{path}", extra_headers=extra))
         nursery.cancel_scope.cancel()
+
+
+def workers_of(parent: Running) -> list[int]:
+    """Return the process ids of the workers that run, the first one first."""
+    threads = Path(f"/proc/{parent.process.pid}/task").glob("*/children")
+    return sorted(int(pid) for each in threads for pid in each.read_text().split())
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process runs."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -17,7 +17,7 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.transport.cli.process import LIMIT, SLOW, Cli, Running, one_line
-from tests.transport.cli.serving import connected, serve
+from tests.transport.cli.serving import connected, lives, serve, workers_of
 from tests.transport.cluster.balancing import without_keep_alive
 from tests.transport.cluster.nodes import free_port
 from tests.transport.mcp.clients import ACCEPT, HELLO, PING
@@ -29,26 +29,12 @@ from warren.transport.cli.serve.workers import Workers
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the workers are found in /proc")
 
 
-def workers_of(parent: Running) -> list[int]:
-    """Return the process ids of the workers that run, the first one first."""
-    threads = Path(f"/proc/{parent.process.pid}/task").glob("*/children")
-    return sorted(int(pid) for each in threads for pid in each.read_text().split())
-
-
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait until something holds that has no event."""
     deadline = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def lives(pid: int) -> bool:
-    """Return whether a process runs."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def replaced(parent: Running, killed: int) -> bool:
