@@ -232,8 +232,8 @@ class BackgroundCalls:
         try:
             if runner.guard is not None:
                 await runner.guard.wait()
-            if "handle" not in data and not data.get("later"):
-                await self._until_tokens()
+            later = data.get("later") or ("handle" not in data and await self._given_early(running))
+            if "handle" not in data and not later:
                 ran = await runner.run(partial(runner.invoke, tool, bound), self._call(wait), None, limit)
                 if isinstance(ran.later, Handed):
                     data["handle"] = ran.later.handle
@@ -242,11 +242,11 @@ class BackgroundCalls:
                     if (until := self._until(data, ran.later.token or "")) is None:
                         ran = Ran("ToolOutput.later: the token is none of this call", is_error=True)
                     else:
-                        data["later"] = True
+                        later = True
                         await self._keep(running, until, {"later": True})
             if "handle" in data:
                 ran = await self._remote_result(running, runner, tool, data["handle"])
-            elif data.get("later"):
+            elif later:
                 ran = await self._given_result(running)
         except WarrenError as exc:  # of the guard: whoever has the session now decides
             logger.warning("session %s: the background call %s did not begin: %s", self.session_id, wait.wait_id, exc)
@@ -256,15 +256,20 @@ class BackgroundCalls:
         counters.tool_seconds.add(trio.current_time() - began)
         await self._deliver(wait, ran)
 
-    async def _until_tokens(self) -> None:
-        """Return once tools can make tokens: a process that takes a call up may not have read the secret as yet."""
+    async def _given_early(self, running: _Running) -> bool:
+        """Return once tools can make tokens, with whether the call has its result by then and need not run again.
+
+        A process that takes a call up may not have read the secret as yet.
+        """
         for seconds in AGAIN:
             try:
                 await self.shared.completions.key()
             except StoreError:
                 await trio.sleep(seconds)
             else:
-                return
+                break
+        await self.conversation.answers()
+        return self._newest(running).state == "answered"
 
     async def _decide(self, running: _Running, ran: Ran) -> Ran:
         """Return the result that enters: the one from outside if its sender was told that it was taken.

@@ -867,6 +867,21 @@ async def test_a_call_that_is_replayed_can_make_tokens(tmp_path: Path) -> None:
     assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
 
 
+async def test_a_call_that_has_its_result_is_not_replayed(tmp_path: Path) -> None:
+    """The result comes once the call is taken up, and before it can run: its process has no secret for tokens yet."""
+    orders = Orders(takes=60.0, restart="replay")
+    session_id = await orders.ordered(tmp_path)
+    faults = Faults(no_secret=StoreError("the database cannot be reached", cause="unreachable"))
+    async with orders.open(tmp_path, faults) as service:
+        await trio.sleep(30)
+        faults.no_secret = None
+        await service.complete_tool(orders.tokens[0], "sent")
+        await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
+    assert len(orders.tokens) == 1
+
+
 async def test_a_result_given_again_gets_the_same_answer(tmp_path: Path) -> None:
     """After it has entered, after its token has expired, and if two calls had one id."""
     orders = Orders()
