@@ -340,14 +340,6 @@ PLANTED: Final[Sequence[Planted]] = (
         "as one that waits for its result",
     ),
     Planted(
-        "a tool is allowed in memory alone",
-        "actors/session/conversation.py",
-        """record = record.changed(allowed_tools=self.record.allowed_tools)""",
-        """record = record.changed(allowed_tools=record.allowed_tools)""",
-        "No call waits for approval whose tool was allowed for the session.",
-        "allowed_stay_allowed",
-    ),
-    Planted(
         "an allowed tool has other calls wait on",
         "actors/session/answering.py",
         """return (first, *(answered(each, allowed, now) for each in others))""",
