@@ -10,12 +10,11 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals, refusal_of
 from warren.actors.turn.background import Background, Origin
 from warren.actors.turn.left import GIVEN, MAY_HAVE_RUN, NO_WAITS, NOTHING_LEFT, is_elsewhere, named
-from warren.actors.turn.running import RAREST, KeepFiles, Ran, ToolRunner, keep_nothing, pause_after
+from warren.actors.turn.running import RAREST, Ran, ToolRunner, pause_after
 from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
 from warren.base.errors import WarrenError
@@ -130,17 +129,14 @@ class ToolRun:
         tools: the tools by name.
         emit: publishes an event.
         timeout: seconds for a tool without a time limit of its own.
-        threads: bounds the sync tools of the whole runtime.
+        runner: runs the tools.
         approvals: the gates of the calls; None if all of them run.
-        guard: keeps a function that has waited for a thread from running without a proved lease; None if no other
-            process can have the session.
         session_id: the session.
         tenant: its tenant.
         turn: the number of its turn.
         before: the calls in earlier steps of the turn.
         around: the wrappers of each call that runs.
         counters: counts the calls.
-        keep: stores the files of results.
         prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
         cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
         steps: keeps the states of the calls; None if they are kept with the end of the turn alone.
@@ -157,15 +153,13 @@ class ToolRun:
     tools: Mapping[str, Tool]
     emit: Callable[[Event], object]
     timeout: float
-    threads: trio.CapacityLimiter
+    runner: ToolRunner
     approvals: Approvals | None = None
-    guard: Guard | None = None
     session_id: str = ""
     turn: int = 1
     before: int = 0
     around: Sequence[AroundTool] = attrs.field(default=(), kw_only=True)
     counters: Counters = attrs.field(factory=Counters, kw_only=True)
-    keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
     prompt_key: str | None = attrs.field(default=None, kw_only=True)
     cut: Mapping[str, str] = attrs.field(default=NO_CUTS, kw_only=True)
     steps: Steps | None = attrs.field(default=None, kw_only=True)
@@ -644,9 +638,7 @@ class ToolRun:
     async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         limit = tool.timeout or self.timeout
         self._ran.add(call.id)
-        runner = ToolRunner(self.threads, self.guard, self.keep)
-        asks = partial(self._question, call, tool, itertools.count(1))
-        ran = await runner.run(partial(runner.invoke, tool, bound), self._place(call, number), asks, limit)
+        ran = await self._outcome(call, tool, number, partial(self.runner.invoke, tool, bound), limit)
         if ran.gone and (there := self.waits.get(("client", call.id))) is not None:
             return await self.wait_for_result(call, there)
         if isinstance(ran.later, ToolOutput) and ran.later.token is not None:
@@ -660,6 +652,20 @@ class ToolRun:
         if ran.timed_out:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
         return self._finish(call, ran.content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
+
+    async def _outcome(
+        self,
+        call: ToolUseBlock,
+        tool: Tool,
+        number: int,
+        work: Callable[[], Awaitable[object]],
+        limit: float,
+        *,
+        asked: int = 0,
+    ) -> Ran:
+        """Do the work of a call within so many seconds; it may ask questions beside those that it has `asked`."""
+        asks = partial(self._question, call, tool, itertools.count(asked + 1))
+        return await self.runner.run(work, self._place(call, number), asks, limit)
 
     async def _handed(self, call: ToolUseBlock, tool: Tool, number: int, handed: Handed) -> None:
         """Let a call whose work goes on elsewhere run in the background if the model was told so, else wait for it."""
@@ -704,9 +710,8 @@ class ToolRun:
         call, tool, data = work.call, work.tool, work.wait.data or {}
         if tool is None or tool.remote is None:  # its server is away, and may come back
             return Ran("", later=Unfinished(RAREST))
-        runner = ToolRunner(self.threads, self.guard, self.keep)
-        asks = partial(self._question, call, tool, itertools.count(self._asked[call.id] + 1))
-        return await runner.run(partial(tool.remote.look, data["handle"]), self._place(call, work.number), asks, limit)
+        look = partial(tool.remote.look, data["handle"])
+        return await self._outcome(call, tool, work.number, look, limit, asked=self._asked[call.id])
 
     def _found(self, work: _Elsewhere, ran: Ran) -> None:
         """Give a call the result of its work."""

@@ -28,7 +28,7 @@ from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.room import MOST_TRIES, Room
 from warren.actors.turn.route import Candidate
-from warren.actors.turn.running import KeepFiles
+from warren.actors.turn.running import KeepFiles, ToolRunner
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
 from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, ToolRun
@@ -845,15 +845,13 @@ class Turn:
             settings.tools,
             self.emit,
             settings.limits.tool_timeout,
-            settings.tool_threads,
+            ToolRunner(settings.tool_threads, plan.guard, self._keep),
             self._approvals,
-            plan.guard,
             self.record.session_id,
             self.record.turns + 1,
             self._calls,
             around=plan.seam.around_tool,
             counters=settings.counters,
-            keep=self._keep,
             cut=cut,
             prompt_key=plan.message.key,
             steps=self.steps,

@@ -12,6 +12,7 @@ import trio.testing
 
 from warren.actors.events.fence import Fence, Guard
 from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.running import ToolRunner
 from warren.actors.turn.toolbox import ToolRun
 from warren.conversation.categories import Gates
 from warren.conversation.events import Event
@@ -26,7 +27,7 @@ def new_run(*tools: Tool, timeout: float = 10, threads: int = 4) -> ToolRun:
     events: list[Event] = []
     approvals = Approvals(Gates(), 10, events.append, RunningTime(math.inf))
     known = {each.spec.name: each for each in tools}
-    return ToolRun(known, events.append, timeout, trio.CapacityLimiter(threads), approvals)
+    return ToolRun(known, events.append, timeout, ToolRunner(trio.CapacityLimiter(threads)), approvals)
 
 
 async def test_a_sync_tool_does_not_hold_up_the_loop() -> None:
@@ -98,7 +99,7 @@ async def test_a_large_result_does_not_wait_for_the_threads_of_tools() -> None:
         return [*range(2_000)]
 
     blocked, run = new_run(block, threads=1), new_run(table)
-    run.threads = blocked.threads
+    run.runner = blocked.runner
     async with trio.open_nursery() as nursery:
         nursery.start_soon(blocked.run, [ToolUseBlock("a", "block")], 1)
         await trio.testing.wait_all_tasks_blocked()
@@ -177,7 +178,7 @@ async def test_a_call_that_waits_for_a_thread_begins_only_with_a_proved_lease() 
     fence, threads, events = Fence(), trio.CapacityLimiter(1), list[Event]()
     guard = Guard("a", fence, lambda _event: 0, has_lease)
     approvals = Approvals(Gates(), 10, events.append, RunningTime(math.inf))
-    run = ToolRun({"note": note}, events.append, 10, threads, approvals, guard)
+    run = ToolRun({"note": note}, events.append, 10, ToolRunner(threads, guard), approvals)
     async with trio.open_nursery() as nursery:
         threads.acquire_on_behalf_of_nowait(guard)
         nursery.start_soon(run.run, [ToolUseBlock("c", "note", {"text": "hello"})], 1)

@@ -13,6 +13,7 @@ import trio
 
 from tests.support.checks import name
 from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.running import ToolRunner
 from warren.actors.turn.seam import AroundTool
 from warren.actors.turn.toolbox import ToolRun
 from warren.base.errors import AgentError
@@ -93,7 +94,7 @@ async def use(
         events.append((trio.current_time() - began, event))
 
     approvals = Approvals(Gates(), 10, emit, RunningTime(math.inf))
-    run = ToolRun(known, emit, 10, trio.CapacityLimiter(4), approvals, around=around)
+    run = ToolRun(known, emit, 10, ToolRunner(trio.CapacityLimiter(4)), approvals, around=around)
     await run.run(calls, allowed)
     return Done(run, events)
 
@@ -330,7 +331,7 @@ async def test_closing_completes_what_is_open() -> None:
     """After an interrupt every call has a result: finished ones their own, the others the reason."""
     events: list[Event] = []
     approvals = Approvals(Gates(), 10, events.append, RunningTime(math.inf))
-    run = ToolRun({"nap": nap}, events.append, 10, trio.CapacityLimiter(4), approvals)
+    run = ToolRun({"nap": nap}, events.append, 10, ToolRunner(trio.CapacityLimiter(4)), approvals)
     calls = call("a", "nap", seconds=1), call("b", "nap", seconds=5)
     with trio.move_on_after(2):
         await run.run(calls, 2)
