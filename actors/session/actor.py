@@ -573,6 +573,7 @@ class SessionActor:
             self._turn_tools = NO_TOOLS
             self.background.end()  # the process that has the session goes on with them
         elif self.conversation.current:
+            self.background.doubt()
             self.background.take_up()
         error = None if fetched.refused is None else fetched.refused.copy()
         self.host.changed(self.session_id)

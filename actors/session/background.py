@@ -152,6 +152,11 @@ class BackgroundCalls:
             self._start(wait, partial(self._go_on, wait), known=False)
         return bool(left)
 
+    def doubt(self) -> None:
+        """Note that another process may have had the session meanwhile, and have let results enter of what runs here."""
+        for running in self._running.values():
+            running.known = False
+
     @property
     def asked(self) -> tuple[Wait, ...]:
         """The calls that may have run, and that somebody decides on."""
