@@ -153,7 +153,7 @@ class BackgroundCalls:
         return bool(left)
 
     def doubt(self) -> None:
-        """Note that another process may have had the session meanwhile, and have let results enter of what runs here."""
+        """Note that another process may have had the session meanwhile, and let results of these calls enter."""
         for running in self._running.values():
             running.known = False
 
