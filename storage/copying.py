@@ -20,7 +20,7 @@ from warren.conversation.memory import Progress
 from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
-from warren.storage.rows import CALL, COLUMNS, COMPACTION, WAIT
+from warren.storage.rows import CALL, COLUMNS, COMPACTION, SCHEDULE, WAIT
 
 Value = int | str | None
 Row = tuple[Value, ...]
@@ -66,6 +66,8 @@ TABLES: Final = (
     AUDIT := _table("audit", f"number, {auditing.COLUMNS}", "details"),
     _table("calls", f"session, {CALL}", "body"),
     _table("waits", f"key, session, tenant, {WAIT}", "body"),
+    _table("schedules", f"key, session, {SCHEDULE}", "body"),
+    _table("schedule_runs", "schedule, due, tenant, session, body", "body"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

@@ -5,7 +5,7 @@ code of its own for each kind of operation.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
@@ -20,6 +20,7 @@ from warren.conversation.inputs import Input, Numbered
 from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.conversation.schedules import Run, Schedule
 from warren.conversation.waits import Wait
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
@@ -404,4 +405,102 @@ class Audit(Operation[None]):
     @property
     def session_id(self) -> str:
         """No session: the entries may be about several."""
+        return ""
+
+
+@frozen
+class PutSchedule(Operation[Schedule]):
+    """Store a schedule, new or in the place of the one with its id; return what is stored.
+
+    Fails with SessionNotFoundError if the session of the schedule is not there, is archived or of another tenant, with
+    CapacityExceededError if the tenant has `limit` schedules, and with InvalidParamsError if there is none to replace.
+
+    Attributes:
+        schedule: the schedule. If another one was made under its key, that one is returned, and nothing changes.
+        limit: the most schedules of a tenant.
+        replaces: whether it is there already.
+        audit: the entry of the audit, which is added if something changes.
+    """
+
+    schedule: Schedule
+    limit: int
+    replaces: bool = False
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session that gets the prompts; empty if each gets a new one."""
+        return self.schedule.session_id or ""
+
+
+@frozen
+class DropSchedule(Operation[bool]):
+    """Remove a schedule with its runs; return whether it was there.
+
+    Attributes:
+        tenant: the tenant of the caller.
+        schedule_id: its id.
+        audit: the entry of the audit, which is added if it was there.
+    """
+
+    tenant: str
+    schedule_id: str
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """No session."""
+        return ""
+
+
+@frozen
+class DueSchedule:
+    """A schedule that is due.
+
+    Attributes:
+        schedule: the schedule, with the time at which it is due.
+        busy: whether the run before has not ended.
+    """
+
+    schedule: Schedule
+    busy: bool = False
+
+
+@frozen
+class TakeDue(Operation[Sequence[DueSchedule]]):
+    """Take schedules that are due by the store's clock, for this process alone while it lives; the oldest first.
+
+    Those that it has taken before are among them until they advance.
+
+    Attributes:
+        limit: the most of them.
+    """
+
+    limit: int
+
+    @property
+    def session_id(self) -> str:
+        """No session: it may be several."""
+        return ""
+
+
+@frozen
+class Advance(Operation[None]):
+    """Let a schedule be due at its next time, and keep what became of the run. Without effect if it has changed.
+
+    Attributes:
+        schedule_id: the schedule.
+        run: the run, by whose time the schedule was due.
+        following: the time at which it is due next; None for none.
+        problem: the reason why it has ended, if it is another one than its times.
+    """
+
+    schedule_id: str
+    run: Run
+    following: datetime | None
+    problem: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        """No session."""
         return ""

@@ -17,6 +17,7 @@ from warren.calls.operators import AuditRequest
 from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import MessageRow, SessionRecord
+from warren.conversation.schedules import Run, Schedule
 from warren.conversation.views import TurnState
 from warren.conversation.waits import Wait, WaitReason
 from warren.reports.audit import AuditPage
@@ -258,6 +259,41 @@ class WaitList(Query[Rows[tuple[str, Wait, str | None]]]):
     reasons: Collection[WaitReason]
     offset: int = 0
     limit: int = 50
+
+
+@frozen
+class ScheduleRow(Query[Schedule | None]):
+    """A schedule of a tenant; None if there is none of that id."""
+
+    tenant: str
+    schedule_id: str
+
+
+@frozen
+class ScheduleList(Query[Rows[tuple[Schedule, Sequence[tuple[Run, bytes | None]]]]]):
+    """Schedules of a tenant, each with its runs, the newest first, and the outcomes of their prompts.
+
+    An outcome is None while the prompt waits, as for a run that was not fired, and `UNKNOWN` while its turn runs and
+    when it is not known any more.
+
+    Attributes:
+        tenant: the tenant.
+        session_id: only those whose prompts this session gets.
+        schedule_id: only the one of this id.
+        limit: the most of them.
+        offset: the number of schedules to skip, from the oldest one.
+    """
+
+    tenant: str
+    session_id: str | None = None
+    schedule_id: str | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+@frozen
+class NextDue(Query[datetime | None]):
+    """The earliest time at which a schedule is due; None if none is."""
 
 
 @frozen

@@ -54,6 +54,17 @@ def inbox_full(session_id: str, limit: int) -> CapacityExceededError:
     return CapacityExceededError(problem, session_id=session_id, cause="inbox_full")
 
 
+def no_schedule(schedule_id: str) -> InvalidParamsError:
+    """Return the error for an id that no schedule of the tenant has."""
+    return InvalidParamsError.at("$.schedule_id", f"there is no schedule {schedule_id!r}")
+
+
+def too_many_schedules(limit: int) -> CapacityExceededError:
+    """Return the error for one schedule more than a tenant may have."""
+    problem = f"the tenant has {limit} schedules, and may have no more"
+    return CapacityExceededError(problem, cause="tenant_schedules", retryable=False)
+
+
 # -- stores as a whole
 
 

@@ -17,8 +17,9 @@ from warren.conversation.categories import Category, Decision
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import ToolResult
 from warren.conversation.open_turn import CALL_STATES, KeptCall, OpenTurn
-from warren.conversation.options import SessionOptions, part
+from warren.conversation.options import SessionOptions, SessionTemplate, part
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
+from warren.conversation.schedules import Misfire, Overlap, Run, RunState, Schedule, Timing
 from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.waits import WAIT_REASONS, WAIT_STATES, Wait
 from warren.storage.results import Lost
@@ -39,6 +40,8 @@ CALL: Final = "place, call_id, state, body"
 """The columns of a tool call of an open turn."""
 WAIT: Final = "reason, wait_id, state, since, until, body"
 """The columns of something that a tool call waits for."""
+SCHEDULE: Final = "id, tenant, creation, due, problem, body"
+"""The columns of a schedule."""
 MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
@@ -254,6 +257,67 @@ def wait_in(row: tuple[Any, ...]) -> Wait:
 def in_background(wait: Wait) -> bool:
     """Tell whether a wait outlives the turn that began it."""
     return wait.reason == "background"
+
+
+@frozen
+class _ScheduleDetails:
+    """The column `body` of a schedule."""
+
+    owner: str
+    created_at: datetime
+    prompt: str
+    timing: Timing
+    payer: str = ""
+    session_id: str | None = None
+    new_session: SessionTemplate | None = None
+    misfire: Misfire = "once"
+    overlap: Overlap = "queue"
+    paused: bool = False
+
+
+_SCHEDULE_DETAILS: Final = tuple(attrs.fields_dict(_ScheduleDetails))
+
+
+def schedule_to_row(schedule: Schedule) -> tuple[str, str, str | None, int | None, str | None, str]:
+    """Return the schedule's values in the order of `SCHEDULE`."""
+    due = None if schedule.due is None else microseconds(schedule.due)
+    body = codec.encode(part(_ScheduleDetails, schedule)).decode()
+    return schedule.schedule_id, schedule.tenant, schedule.key, due, schedule.problem, body
+
+
+def schedule_in(row: tuple[Any, ...]) -> Schedule:
+    """Return the schedule of a row of `SCHEDULE`. Raises ValueError."""
+    schedule_id, tenant, key, due, problem, body = row
+    rest = codec.decode_stored(_ScheduleDetails, bytes_in(body, "body"))
+    return Schedule(
+        schedule_id=text_in(schedule_id, "id"),
+        tenant=text_in(tenant, "tenant"),
+        key=None if key is None else text_in(key, "creation"),
+        due=None if due is None else time_in(due, "due"),
+        problem=None if problem is None else text_in(problem, "problem"),
+        **{name: getattr(rest, name) for name in _SCHEDULE_DETAILS},
+    )
+
+
+@frozen
+class _RunDetails:
+    """The column `body` of a run."""
+
+    state: RunState
+    at: datetime
+    session_id: str | None = None
+    problem: str | None = None
+
+
+def run_to_row(run: Run) -> tuple[int, str]:
+    """Return the time and the body of the row of a run."""
+    return microseconds(run.due), codec.encode(part(_RunDetails, run)).decode()
+
+
+def run_in(due: Any, body: Any) -> Run:
+    """Return the run of a row. Raises ValueError."""
+    rest = codec.decode_stored(_RunDetails, bytes_in(body, "body"))
+    return Run(time_in(due, "due"), rest.state, rest.at, rest.session_id, rest.problem)
 
 
 def _one_of(choices: tuple[C, ...], value: Any, column: str) -> C:

@@ -9,6 +9,7 @@ import attrs
 from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.calls.creation import Created
+from warren.conversation.schedules import Run, Schedule
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import Key, Sums
@@ -30,6 +31,7 @@ class Contents:
         ended_logs: archived sessions for readers that are behind as the session ends.
         ledger: the sums of charges.
         audit: the newest entries of the audit.
+        schedules: the schedules by their ids, each with its newest runs.
         last_input: the number of the newest input.
         started_at: the time at which the store was made.
         said: the newest announcement of this process as a node.
@@ -43,6 +45,7 @@ class Contents:
     ended_logs: dict[str, EphemeralSession] = attrs.field(factory=dict)
     ledger: dict[Key, Sums] = attrs.field(factory=dict)
     audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
+    schedules: dict[str, tuple[Schedule, dict[datetime, Run]]] = attrs.field(factory=dict)
     last_input: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement = attrs.field(factory=Announcement)

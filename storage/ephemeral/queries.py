@@ -16,6 +16,7 @@ from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.records import MessageRow, SessionRecord
+from warren.conversation.schedules import Run, Schedule, key_of
 from warren.conversation.waits import Wait
 from warren.reports.audit import AuditPage, cursor_of
 from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
@@ -279,6 +280,32 @@ def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait, st
     return _rows(found[query.offset : query.offset + query.limit])
 
 
+def _schedule(store: Contents, query: ask.ScheduleRow) -> Schedule | None:
+    found = store.schedules.get(query.schedule_id)
+    return None if found is None or found[0].tenant != query.tenant else found[0]
+
+
+def _schedules(store: Contents, query: ask.ScheduleList) -> Rows[tuple[Schedule, Sequence[tuple[Run, bytes | None]]]]:
+    found = [
+        (schedule, [(run, _outcome_of(store, schedule, run)) for _, run in sorted(runs.items(), reverse=True)])
+        for schedule, runs in store.schedules.values()
+        if schedule.tenant == query.tenant
+        and query.session_id in (None, schedule.session_id)
+        and query.schedule_id in (None, schedule.schedule_id)
+    ]
+    return _rows(found[query.offset : query.offset + query.limit])
+
+
+def _outcome_of(store: Contents, schedule: Schedule, run: Run) -> bytes | None:
+    session = store.sessions.get(run.session_id or "")
+    found = None if session is None else session.inbox.known(key_of(schedule.schedule_id, run.due))
+    return None if found is None else found.outcome
+
+
+def _next_due(store: Contents, _query: ask.NextDue) -> datetime | None:
+    return min((each.due for each, _ in store.schedules.values() if each.due is not None), default=None)
+
+
 def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:
     left = (each.record for each in _of(store, query.tenant) if not each.held)
     return Counter(record.tenant for record in left if record.turn is not None and record.turn.wakes is None)
@@ -323,6 +350,9 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.HandoverAnswer: lambda *_: True,  # every session is of this process
     ask.SessionList: _list,
     ask.WaitList: _wait_list,
+    ask.ScheduleRow: _schedule,
+    ask.ScheduleList: _schedules,
+    ask.NextDue: _next_due,
     ask.PeerNamed: _named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _count,

@@ -19,6 +19,7 @@ from warren.calls.forking import forked, relabelled
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import SessionRecord
+from warren.conversation.schedules import KEPT_RUNS, Run, Schedule, key_of
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
@@ -27,6 +28,7 @@ from warren.storage.ledger import add_charges
 from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf, now
 from warren.storage.operations import (
     UNKNOWN,
+    Advance,
     Archive,
     Attach,
     Audit,
@@ -35,6 +37,8 @@ from warren.storage.operations import (
     Commit,
     DeclineHandover,
     Delete,
+    DropSchedule,
+    DueSchedule,
     EndInputs,
     Enqueue,
     Enqueued,
@@ -44,14 +48,25 @@ from warren.storage.operations import (
     Labelled,
     Lease,
     Operation,
+    PutSchedule,
     Release,
     RequestHandover,
     Reserve,
     StoreAnswer,
     Sweep,
+    TakeDue,
 )
 from warren.storage.queries import Query
-from warren.storage.refusals import built_on_sand, inbox_full, key_used, name_taken, not_found, taken_over
+from warren.storage.refusals import (
+    built_on_sand,
+    inbox_full,
+    key_used,
+    name_taken,
+    no_schedule,
+    not_found,
+    taken_over,
+    too_many_schedules,
+)
 from warren.storage.rows import in_background
 
 R = TypeVar("R")
@@ -237,6 +252,8 @@ class EphemeralStore(Contents):
         if isinstance(operation, Archive) and session.epoch != operation.lease.epoch:
             raise taken_over(session_id, None)
         del self.sessions[session_id]
+        for schedule_id in [each.schedule_id for each, _ in self.schedules.values() if each.session_id == session_id]:
+            del self.schedules[schedule_id]
         tenant, peer = session.record.tenant, session.record.options.peer
         if peer is not None:
             self.names.pop((tenant, peer.name), None)
@@ -329,6 +346,61 @@ class EphemeralStore(Contents):
         self._session(operation.session_id)
         return False
 
+    def put_schedule(self, operation: PutSchedule) -> Schedule:
+        """Apply the operation."""
+        schedule = operation.schedule
+        mine = [each for each, _ in self.schedules.values() if each.tenant == schedule.tenant]
+        known = next((each for each in mine if each.key is not None and each.key == schedule.key), None)
+        if known is not None and not operation.replaces:
+            return known
+        if schedule.session_id is not None and self._session(schedule.session_id).record.tenant != schedule.tenant:
+            raise not_found(schedule.session_id)
+        _, runs = self.schedules.get(schedule.schedule_id, (schedule, {}))
+        if operation.replaces and all(each.schedule_id != schedule.schedule_id for each in mine):
+            raise no_schedule(schedule.schedule_id)
+        if not operation.replaces and len(mine) >= operation.limit:
+            raise too_many_schedules(operation.limit)
+        self.schedules[schedule.schedule_id] = schedule, runs
+        self._add(operation.audit)
+        return schedule
+
+    def drop_schedule(self, operation: DropSchedule) -> bool:
+        """Apply the operation."""
+        found = self.schedules.get(operation.schedule_id)
+        if found is None or found[0].tenant != operation.tenant:
+            return False
+        del self.schedules[operation.schedule_id]
+        self._add(operation.audit)
+        return True
+
+    def take_due(self, operation: TakeDue) -> Sequence[DueSchedule]:
+        """Apply the operation: no other process takes any."""
+        now = self.now()
+        due = [(each.due, each, runs) for each, runs in self.schedules.values() if each.due and each.due <= now]
+        due.sort(key=lambda found: found[0])
+        return [DueSchedule(each, self._is_busy(each, runs)) for _, each, runs in due[: operation.limit]]
+
+    def _is_busy(self, schedule: Schedule, runs: Mapping[datetime, Run]) -> bool:
+        """Return whether the prompt of a run waits, or its turn runs."""
+        for due, run in runs.items():
+            session = self.sessions.get(run.session_id or "")
+            found = None if session is None else session.inbox.known(key_of(schedule.schedule_id, due))
+            if session is not None and found is not None:
+                waits = found.outcome is None
+                if waits or (found.outcome == UNKNOWN and session.record.turn is not None):
+                    return True
+        return False
+
+    def advance(self, operation: Advance) -> None:
+        """Apply the operation."""
+        found = self.schedules.get(operation.schedule_id)
+        if found is None or found[0].due != operation.run.due:
+            return
+        schedule, runs = found
+        schedule = schedule.changed(due=operation.following, problem=operation.problem)
+        newest = sorted({operation.run.due: operation.run, **runs}.items())[-KEPT_RUNS:]
+        self.schedules[operation.schedule_id] = schedule, dict(newest)
+
     def nothing(self, operation: DeclineHandover | Erased) -> None:
         """Do nothing: no other process asks, and no copy is due to be erased."""
 
@@ -376,6 +448,10 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     RequestHandover: EphemeralStore.request,
     DeclineHandover: EphemeralStore.nothing,
     Audit: EphemeralStore.note,
+    PutSchedule: EphemeralStore.put_schedule,
+    DropSchedule: EphemeralStore.drop_schedule,
+    TakeDue: EphemeralStore.take_due,
+    Advance: EphemeralStore.advance,
 }
 
 

@@ -159,6 +159,8 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
     "calls": _Table(raw(rows.CALL), rows.call_in, _BELONGS.format("calls")),
     "waits": _Table(raw(f"tenant, {rows.WAIT}"), _check_wait, _BELONGS.format("waits")),
+    "schedules": _Table(raw(rows.SCHEDULE), rows.schedule_in, "FROM schedules"),
+    "schedule_runs": _Table(raw("due, body"), lambda row: rows.run_in(*row), "FROM schedule_runs"),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
@@ -178,6 +180,7 @@ _ROWIDS: Final = {
     "blobs": "key",
     "sessions": "key",
     "waits": "key",
+    "schedules": "key",
 }
 
 

@@ -41,13 +41,15 @@ _ORDER: Final = {
     "audit": ("number",),
     "calls": ("session", "place"),
     "waits": ("session", "wait_id", "reason"),
+    "schedules": ("key",),
+    "schedule_runs": ("schedule", "due"),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
     "memory_tombstones": ("session", "position"),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
-    " sha256 media_type name who action node source payer call_id reason wait_id".split()
+    " sha256 media_type name who action node source payer call_id reason wait_id creation problem".split()
 )
 _TEXT_KEYS: Final = frozenset(
     {
@@ -58,6 +60,7 @@ _TEXT_KEYS: Final = frozenset(
         ("sessions", "turn"),
         ("calls", "state"),
         ("waits", "state"),
+        ("schedules", "id"),
     }
 )
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -103,6 +106,7 @@ _NUMBERED: Final = (
     ("memory_entries", "id"),
     ("audit", "number"),
     ("waits", "key"),
+    ("schedules", "key"),
 )
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """

@@ -24,6 +24,8 @@ TABLES: Final = (
     "inbox",
     "calls",
     "waits",
+    "schedules",
+    "schedule_runs",
     "creations",
     "attachments",
     "blobs",

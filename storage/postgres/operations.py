@@ -13,7 +13,7 @@ from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.records import SessionRecord
 from warren.storage import operations as ops
-from warren.storage.postgres import attachments, audit, forking, inbox, waits
+from warren.storage.postgres import attachments, audit, forking, inbox, schedules, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
@@ -95,6 +95,7 @@ _BURY: Final = f"""
         calls AS (DELETE FROM warren.calls WHERE session = $1::int8),
         waits AS (DELETE FROM warren.waits WHERE session = $1::int8),
         requests AS (DELETE FROM warren.requests WHERE session = $1::int8),
+        {schedules.DROP_OF},
         erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
     UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
         head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
@@ -261,6 +262,10 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.RequestHandover: request,
     ops.DeclineHandover: decline,
     ops.Audit: audit.audit,
+    ops.PutSchedule: schedules.put,
+    ops.DropSchedule: schedules.drop,
+    ops.TakeDue: schedules.take,
+    ops.Advance: schedules.advance,
 }
 
 

@@ -52,6 +52,8 @@ _ORDER: Final = {
     "audit": ("number",),
     "calls": ("session", "place"),
     "waits": ("key",),
+    "schedules": ("key",),
+    "schedule_runs": ("schedule", "due"),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {

@@ -37,7 +37,7 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
-from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns, waits
+from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns, schedules, waits
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.lease import Holder
@@ -306,6 +306,9 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.HandoverAnswer: handover.handed_over,
     ask.SessionList: _listing,
     ask.WaitList: waits.page,
+    ask.ScheduleRow: schedules.row,
+    ask.ScheduleList: schedules.page,
+    ask.NextDue: schedules.next_due,
     ask.PeerNamed: inbox.named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _sessions,

@@ -16,6 +16,7 @@ from warren.base.values import define
 from warren.settings.config import StoreConfig
 from warren.storage.membership import SECRET_BYTES, SECRETS, ForgottenError, SecretOf, secret_of
 from warren.storage.operations import (
+    Advance,
     Archive,
     Attach,
     Audit,
@@ -23,20 +24,23 @@ from warren.storage.operations import (
     Commit,
     DeclineHandover,
     Delete,
+    DropSchedule,
     EndInputs,
     Enqueue,
     Erased,
     Fork,
     Label,
     Operation,
+    PutSchedule,
     Release,
     RequestHandover,
     Reserve,
     StoreAnswer,
     Sweep,
+    TakeDue,
 )
 from warren.storage.refusals import went_back
-from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, ledger, operations
+from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, ledger, operations, schedules
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import UNORDERED, close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
@@ -66,6 +70,10 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     RequestHandover: handover.request,
     DeclineHandover: handover.decline,
     Audit: audit.audit,
+    PutSchedule: schedules.put,
+    DropSchedule: schedules.drop,
+    TakeDue: schedules.take,
+    Advance: schedules.advance,
 }
 
 

@@ -78,6 +78,7 @@ CapacityCause = Literal[
     "process_share",
     "store_check",
     "tenant_connections",
+    "tenant_schedules",
     "tenant_running_turns",
     "tenant_sessions",
     "tenant_share",

@@ -321,29 +321,36 @@ def session_options(request: SessionOptions, tools: tuple[str, ...] | None) -> S
     return part(SessionOptions, request, tools=tools) if given(SessionOptions, request) else DEFAULTS
 
 
+@frozen(kw_only=True)
+class SessionTemplate(SessionOptions):
+    """All that sessions are made with, besides their first prompts.
+
+    Attributes:
+        system_prompt: system prompt: instructions for the model; null takes the runtime's.
+        labels: marks of your own, for `session/list`.
+        title: the session's name for people; null takes the first words of its first prompt.
+    """
+
+    system_prompt: str | None = attrs.field(default=None, validator=optional(is_text))
+    labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
+    title: str | None = attrs.field(default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)))
+
+
 @frozen
-class SessionRequest(SessionOptions):
+class SessionRequest(SessionTemplate):
     """A session to create.
 
     Attributes:
         prompt: the user's words; null creates the session without a turn.
         attachments: files that the prompt is about.
-        system_prompt: system prompt: instructions for the model; null takes the runtime's.
-        labels: marks of your own, for `session/list`.
-        title: the session's name for people; null takes the first words of its first prompt.
         idempotency_key: of your own: a request that is sent again under the same key creates no second session, and has
             the result of the first; other parameters under a key that was used are refused.
     """
 
     ALIASES: ClassVar[Mapping[str, str]] = aliases.SESSION_OPTIONS
     prompt: str | None = attrs.field(validator=optional(is_text, not_blank))
-    system_prompt: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
     attachments: tuple[File, ...] = attrs.field(
         default=(), converter=_files, validator=are_files, kw_only=True, metadata=CAN_CONFLICT
-    )
-    labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
-    title: str | None = attrs.field(
-        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
     )
     idempotency_key: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT

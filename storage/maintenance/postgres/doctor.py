@@ -237,12 +237,23 @@ async def _about_rows(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
 
 @frozen
 class _Bodies:
-    """Texts that a codec has to be able to read."""
+    """Texts that a codec has to be able to read.
+
+    Attributes:
+        table: the table.
+        column: its column with the texts.
+        key: the column that, with `of`, is the key of a row.
+        read: the codec.
+        of: the column in front of it in the key.
+        session: the column with the key of the session.
+    """
 
     table: str
     column: str
     key: str
     read: Callable[[str], object]
+    of: str = "session"
+    session: str = "session"
 
 
 def _any(text: str) -> object:
@@ -250,21 +261,22 @@ def _any(text: str) -> object:
 
 
 _READABLE: Final = (
-    _Bodies("sessions", "details", "key", _any),
+    _Bodies("sessions", "details", "key", _any, of="key", session="key"),
     _Bodies("messages", "body", "position", codec.decode_message),
     _Bodies("events", "body", "seq", _any),
     _Bodies("waits", "body", "key", _any),
+    _Bodies("schedules", "body", "key", _any, of="key"),
+    _Bodies("schedule_runs", "body", "due", _any, of="schedule"),
 )
 
 
 async def _unreadable(db: Connection, bodies: _Bodies) -> Finding | None:
     """Read all texts of a column, page by page; return the finding about those that cannot be read."""
-    session = "key" if bodies.table == "sessions" else "session"
     query = f"""
-        SELECT {session}, {bodies.key}, {bodies.column},
-            (SELECT session_id FROM warren.sessions s WHERE s.key = t.{session})
-        FROM warren.{bodies.table} t WHERE ({session}, {bodies.key}) > ($1::int8, $2::int8)
-        ORDER BY {session}, {bodies.key} LIMIT {PAGE}
+        SELECT {bodies.of}, {bodies.key}, {bodies.column},
+            (SELECT session_id FROM warren.sessions s WHERE s.key = t.{bodies.session})
+        FROM warren.{bodies.table} t WHERE ({bodies.of}, {bodies.key}) > ($1::int8, $2::int8)
+        ORDER BY {bodies.of}, {bodies.key} LIMIT {PAGE}
     """
     after, bad, count, problem = (-1, -1), dict[str, None](), 0, ""
     while rows := await db.fetch(query, *after):

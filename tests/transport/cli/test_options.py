@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.transport.cli.parsing import commands, parse
 from warren.base.database_url import DatabaseUrl
+from warren.base.durations import seconds_of
 from warren.conversation.budget import Budget
 from warren.conversation.options import CompactionConfig
 from warren.settings.config import Config, StoreConfig
@@ -21,7 +22,6 @@ from warren.transport.cli.settings.values import (
     folder_of,
     label_of,
     place_of,
-    seconds_of,
     text_of,
 )
 

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args, get_origin
 
 import attrs
 
+from warren.base.durations import seconds_of
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, fits
 from warren.base.retention import Retention
@@ -33,7 +34,6 @@ from warren.transport.access.jwt_config import JwtConfig
 from warren.transport.cli.settings.names import BUDGET, OPTIONS, variable_of
 from warren.transport.cli.settings.of_commands import OfCommands, no_nul
 from warren.transport.cli.settings.option import kinds_of, may_be_zero, sentence
-from warren.transport.cli.settings.values import seconds_of
 
 NUMBERS: Final = frozenset(
     {"factor", "jitter", "max_cost", "principal_share", "sample", "temperature", "tenant_share", "top_p"}

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
+from warren.base.durations import seconds_of
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.base.values import frozen
@@ -15,7 +16,6 @@ from warren.conversation.categories import Switch, Switches
 from warren.models.tools import Restart
 from warren.settings.tool_config import McpServer, ToolsConfig
 from warren.transport.cli.settings.table import duration
-from warren.transport.cli.settings.values import seconds_of
 
 T = TypeVar("T")
 FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeout", "trust"})

@@ -9,20 +9,18 @@ import attrs
 import click
 
 from warren.base.database_url import DatabaseUrl, is_url_of_database
+from warren.base.durations import seconds_of
 from warren.base.fields import FieldValueError, url_problem
 from warren.base.principals import Principal
 from warren.base.tenant_limits import TokenLimits
 from warren.conversation.attachments import File
 from warren.transport.embedders import KNOWN, is_known
 
-UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # Few commands are given one of these: `re` compiles the pattern then.
-DURATION: Final = r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+"
 REALM: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 WHOLE: Final = r"-?[0-9]{1,30}"
 LIMITS: Final = tuple(field.name for field in attrs.fields(TokenLimits))
 """The limits that a token may have."""
-PART: Final = r"([0-9.]+)(ms|[smhd]|)"
 
 
 def text_of(value: str) -> str:
@@ -171,11 +169,3 @@ def limit_of(value: str) -> tuple[str, int]:
     except FieldValueError as exc:
         raise click.BadParameter(f"{exc.field} {exc.problem}.") from None
     return name, int(number)
-
-
-def seconds_of(text: str) -> float | None:
-    """Return the seconds of a time span; None if the text is none, or is endless. A lone number is seconds."""
-    if re.fullmatch(DURATION, text) is None:
-        return None
-    seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(PART, text))
-    return seconds if seconds < float("inf") else None

@@ -1,0 +1,187 @@
+"""Schedules and their runs, with SQL."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import apsw
+
+from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
+from warren.storage.operations import Advance, DropSchedule, DueSchedule, PutSchedule, TakeDue
+from warren.storage.queries import NextDue, ScheduleList, ScheduleRow
+from warren.storage.refusals import no_schedule, not_found, retired, too_many_schedules
+from warren.storage.results import Rows
+from warren.storage.rows import (
+    DELETED,
+    OPEN,
+    SCHEDULE,
+    bytes_in,
+    corrupt,
+    microseconds,
+    moment,
+    run_in,
+    run_to_row,
+    schedule_in,
+    schedule_to_row,
+    shown,
+)
+from warren.storage.sqlite import audit
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.reading import Reading
+
+_SCHEDULE: Final = raw(SCHEDULE)
+_SESSION: Final = "SELECT key, state FROM sessions WHERE session_id = ? AND tenant = ?"
+_CREATED: Final = f"SELECT {_SCHEDULE} FROM schedules WHERE tenant = ? AND creation = ?"
+_COUNT: Final = "SELECT count(*) FROM schedules WHERE tenant = ?"
+_ADD: Final = f"INSERT INTO schedules ({SCHEDULE}, session) VALUES (?,?,?,?,?,?,?)"
+_CHANGE: Final = """
+    UPDATE schedules SET due = ?3, problem = ?4, body = ?5, session = ?6, holder = NULL WHERE id = ?1 AND tenant = ?2
+    RETURNING key
+"""
+_DROP: Final = "DELETE FROM schedules WHERE id = ? AND tenant = ? RETURNING key"
+_DROP_RUNS: Final = "DELETE FROM schedule_runs WHERE schedule = ?"
+_HOLDERS: Final = "SELECT DISTINCT holder FROM schedules WHERE due <= ? AND holder IS NOT NULL"
+# The run before has not ended while its prompt waits, or while the turn runs that has taken it.
+_BUSY: Final = """
+    EXISTS (SELECT 1 FROM schedule_runs r JOIN inbox i ON i.session = r.session
+        AND i.key = 'schedule/' || schedules.id || '/' || r.due JOIN sessions s ON s.key = r.session
+        WHERE r.schedule = schedules.key AND (i.outcome IS NULL OR i.outcome = '' AND s.turn IS NOT NULL))
+"""
+_DUE: Final = f"""
+    SELECT key, {_SCHEDULE}, {_BUSY} FROM schedules
+    WHERE due <= ? AND (holder IS NULL OR holder NOT IN (SELECT value FROM json_each(?))) ORDER BY due LIMIT ?
+"""
+_TAKE: Final = "UPDATE schedules SET holder = ? WHERE key = ?"
+_SET_ASIDE: Final = "UPDATE schedules SET due = NULL, holder = NULL, problem = ? WHERE key = ?"
+_ADVANCE: Final = """
+    UPDATE schedules SET due = ?3, problem = ?4, holder = NULL WHERE id = ?1 AND due = ?2 RETURNING key, tenant
+"""
+_ADD_RUN: Final = """
+    INSERT INTO schedule_runs (schedule, tenant, due, session, body)
+    VALUES (?, ?, ?, (SELECT key FROM sessions WHERE session_id = ?), ?) ON CONFLICT DO NOTHING
+"""
+_FORGET: Final = f"""
+    DELETE FROM schedule_runs WHERE schedule = ?1 AND due <=
+        (SELECT due FROM schedule_runs WHERE schedule = ?1 ORDER BY due DESC LIMIT 1 OFFSET {KEPT_RUNS})
+"""
+_ROW: Final = f"SELECT {_SCHEDULE} FROM schedules WHERE id = ? AND tenant = ?"
+_LIST: Final = f"""
+    SELECT key, {_SCHEDULE} FROM schedules WHERE tenant = ?1 AND (?2 IS NULL OR id = ?2) AND (?3 IS NULL OR session =
+        (SELECT key FROM sessions WHERE session_id = ?3)) ORDER BY key LIMIT ?4 OFFSET ?5
+"""
+_RUNS: Final = f"""
+    SELECT r.due, {raw("r.body")}, {raw("i.outcome")} FROM schedule_runs r JOIN schedules ON schedules.key = r.schedule
+    LEFT JOIN inbox i ON i.session = r.session AND i.key = 'schedule/' || schedules.id || '/' || r.due
+    WHERE r.schedule = ? ORDER BY r.due DESC
+"""
+_NEXT: Final = "SELECT due FROM schedules WHERE due IS NOT NULL ORDER BY due LIMIT 1"
+
+
+def put(operation: PutSchedule, db: apsw.Connection, _holder: Holder) -> Schedule:
+    """Write the row of a schedule."""
+    schedule = operation.schedule
+    if not operation.replaces and schedule.key is not None:
+        known: Any = db.execute(_CREATED, (schedule.tenant, schedule.key)).fetchone()
+        if known is not None:
+            return schedule_in(known)
+    session = None if schedule.session_id is None else _session(db, schedule.tenant, schedule.session_id)
+    values = schedule_to_row(schedule)
+    if operation.replaces:
+        schedule_id, tenant, _, *rest = values
+        if db.execute(_CHANGE, (schedule_id, tenant, *rest, session)).get is None:
+            raise no_schedule(schedule_id)
+    else:
+        if db.execute(_COUNT, (schedule.tenant,)).get >= operation.limit:
+            raise too_many_schedules(operation.limit)
+        db.execute(_ADD, (*values, session))
+    audit.add(db, (operation.audit,))
+    return schedule
+
+
+def _session(db: apsw.Connection, tenant: str, session_id: str) -> int:
+    row: Any = db.execute(_SESSION, (session_id, tenant)).fetchone()
+    if row is None or row[1] == DELETED:
+        raise not_found(session_id)
+    if row[1] != OPEN:
+        raise retired(session_id)
+    return int(row[0])
+
+
+def drop(operation: DropSchedule, db: apsw.Connection, _holder: Holder) -> bool:
+    """Remove the rows of a schedule."""
+    key = db.execute(_DROP, (operation.schedule_id, operation.tenant)).get
+    if key is None:
+        return False
+    db.execute(_DROP_RUNS, (key,))
+    audit.add(db, (operation.audit,))
+    return True
+
+
+def drop_of(db: apsw.Connection, session: int) -> None:
+    """Remove the schedules of a session."""
+    for (key,) in db.execute("DELETE FROM schedules WHERE session = ? RETURNING key", (session,)).fetchall():
+        db.execute(_DROP_RUNS, (key,))
+
+
+def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Sequence[DueSchedule]:
+    """Note this process as the one that deals with what is due; a damaged schedule is due no more."""
+    now = int(holder.clock() * 1e6)
+    owners: list[Any] = [owner for (owner,) in db.execute(_HOLDERS, (now,)).fetchall() if owner != holder.key]
+    alive = [owner for owner in owners if holder.rival(db, owner) is not None]
+    rows: list[Any] = db.execute(_DUE, (now, f"[{','.join(map(str, alive))}]", operation.limit)).fetchall()
+    found = []
+    for key, *row, busy in rows:
+        try:
+            schedule = schedule_in(tuple(row))
+        except ValueError as exc:
+            db.execute(_SET_ASIDE, (f"it is damaged: {exc}", key))
+            continue
+        db.execute(_TAKE, (holder.key, key))
+        found.append(DueSchedule(schedule, bool(busy)))
+    return found
+
+
+def advance(operation: Advance, db: apsw.Connection, _holder: Holder) -> None:
+    """Move the time of a schedule, and add the row of its run."""
+    run, following = operation.run, operation.following
+    due, body = run_to_row(run)
+    after = None if following is None else microseconds(following)
+    moved = db.execute(_ADVANCE, (operation.schedule_id, due, after, operation.problem)).get
+    if moved is not None:
+        db.execute(_ADD_RUN, (*moved, due, run.session_id, body))
+        db.execute(_FORGET, (moved[0],))
+
+
+def row(at: Reading, query: ScheduleRow) -> Schedule | None:
+    """Return a schedule. Raises StoreError(cause="corrupt")."""
+    found: Any = at.db.execute(_ROW, (query.schedule_id, query.tenant)).fetchone()
+    try:
+        return None if found is None else schedule_in(found)
+    except ValueError as exc:
+        raise corrupt(f"schedule {query.schedule_id}", exc) from exc
+
+
+def page(at: Reading, query: ScheduleList) -> Rows[tuple[Schedule, Sequence[tuple[Run, bytes | None]]]]:
+    """Return schedules of a tenant with their runs."""
+    values = query.tenant, query.schedule_id, query.session_id, query.limit, query.offset
+    rows: list[Any] = at.db.execute(_LIST, values).fetchall()
+    return Rows([(key, tuple(row), at.db.execute(_RUNS, (key,)).fetchall()) for key, *row in rows], _listed, _name)
+
+
+def next_due(at: Reading, _query: NextDue) -> datetime | None:
+    """Return the earliest time at which a schedule is due."""
+    found = at.db.execute(_NEXT).get
+    return moment(found) if type(found) is int else None
+
+
+def _listed(row: tuple[Any, ...]) -> tuple[Schedule, Sequence[tuple[Run, bytes | None]]]:
+    _, schedule, runs = row
+    return schedule_in(schedule), [
+        (run_in(due, body), None if outcome is None else bytes_in(outcome, "outcome")) for due, body, outcome in runs
+    ]
+
+
+def _name(row: tuple[Any, ...]) -> str:
+    return f"schedule {shown(row[1][0])}"
