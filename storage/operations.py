@@ -467,7 +467,20 @@ class DueSchedule:
 
 
 @frozen
-class TakeDue(Operation[Sequence[DueSchedule]]):
+class Taken:
+    """The answer to `TakeDue`.
+
+    Attributes:
+        due: the schedules that are due, the oldest first.
+        following: the earliest time after now at which a schedule is due; None if none is.
+    """
+
+    due: Sequence[DueSchedule]
+    following: datetime | None
+
+
+@frozen
+class TakeDue(Operation[Taken]):
     """Take schedules that are due by the store's clock, for this process alone while it lives; the oldest first.
 
     Those that it has taken before are among them until they advance.

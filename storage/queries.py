@@ -273,8 +273,7 @@ class ScheduleRow(Query[Schedule | None]):
 class ScheduleList(Query[Rows[tuple[Schedule, Sequence[tuple[Run, bytes | None]]]]]):
     """Schedules of a tenant, each with its runs, the newest first, and the outcomes of their prompts.
 
-    An outcome is None while the prompt waits, as for a run that was not fired, and `UNKNOWN` while its turn runs and
-    when it is not known any more.
+    An outcome is `UNKNOWN` while the prompt waits and while its turn runs, and None if no prompt of the run is known.
 
     Attributes:
         tenant: the tenant.

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from warren.base.errors import StoreError
+from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.budget import NOTHING_SPENT, Spent
@@ -267,7 +268,7 @@ class _ScheduleDetails:
     created_at: datetime
     prompt: str
     timing: Timing
-    payer: str = ""
+    limits: TokenLimits = NO_LIMITS
     session_id: str | None = None
     new_session: SessionTemplate | None = None
     misfire: Misfire = "once"

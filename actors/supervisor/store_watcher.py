@@ -14,6 +14,7 @@ from warren.base.values import define
 from warren.storage.queries import (
     ANY_TENANT,
     LivingNodes,
+    NextDue,
     NextWake,
     OpenTurns,
     SleepingTurns,
@@ -86,6 +87,7 @@ class StoreWatcher:
         found = list((await store.read(WaitingSessions())).items())
         if found or self._supervisor.parked_turns:  # those with parked turns are among them
             await self._count_parked(store)
+        self._supervisor.alarm.set(await store.read(NextDue()))
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(dict(found))

@@ -18,6 +18,7 @@ from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
+from warren.actors.supervisor.alarm import Alarm
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
 from warren.base.end_budget import EndBudget
@@ -59,6 +60,7 @@ class Supervisor:
         parked_turns: the turns of the store that no process runs, as of the newest look at the store.
         waiting_turns: those of which all calls wait, as of the newest look for work, which is once in a lease.
         next_wake: the earliest time, by the store's clock, at which a suspended turn goes on; None if there is none.
+        alarm: tells when a schedule is due.
     """
 
     shared: Shared
@@ -72,6 +74,7 @@ class Supervisor:
     parked_turns: int = 0
     waiting_turns: int = 0
     next_wake: datetime | None = None
+    alarm: Alarm = attrs.field(factory=Alarm)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
     _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused; some may have gone on since

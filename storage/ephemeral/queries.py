@@ -25,6 +25,7 @@ from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import added, bounds_of, figures_from, key_in
 from warren.storage.membership import node_of, now, status_text
+from warren.storage.operations import UNKNOWN
 from warren.storage.queries import Query
 from warren.storage.refusals import not_found
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredPage, StoredSession
@@ -299,7 +300,7 @@ def _schedules(store: Contents, query: ask.ScheduleList) -> Rows[tuple[Schedule,
 def _outcome_of(store: Contents, schedule: Schedule, run: Run) -> bytes | None:
     session = store.sessions.get(run.session_id or "")
     found = None if session is None else session.inbox.known(key_of(schedule.schedule_id, run.due))
-    return None if found is None else found.outcome
+    return None if found is None else found.outcome or UNKNOWN
 
 
 def _next_due(store: Contents, _query: ask.NextDue) -> datetime | None:

@@ -55,6 +55,7 @@ from warren.storage.operations import (
     StoreAnswer,
     Sweep,
     TakeDue,
+    Taken,
 )
 from warren.storage.queries import Query
 from warren.storage.refusals import (
@@ -373,12 +374,14 @@ class EphemeralStore(Contents):
         self._add(operation.audit)
         return True
 
-    def take_due(self, operation: TakeDue) -> Sequence[DueSchedule]:
+    def take_due(self, operation: TakeDue) -> Taken:
         """Apply the operation: no other process takes any."""
         now = self.now()
         due = [(each.due, each, runs) for each, runs in self.schedules.values() if each.due and each.due <= now]
         due.sort(key=lambda found: found[0])
-        return [DueSchedule(each, self._is_busy(each, runs)) for _, each, runs in due[: operation.limit]]
+        later = [each.due for each, _ in self.schedules.values() if each.due and each.due > now]
+        taken = [DueSchedule(each, self._is_busy(each, runs)) for _, each, runs in due[: operation.limit]]
+        return Taken(taken, min(later, default=None))
 
     def _is_busy(self, schedule: Schedule, runs: Mapping[datetime, Run]) -> bool:
         """Return whether the prompt of a run waits, or its turn runs."""

@@ -2,7 +2,7 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
@@ -70,6 +70,7 @@ _TAKE: Final = f"""
     UPDATE warren.schedules p SET holder = $1::int FROM taken WHERE p.key = taken.key
     RETURNING p.key, {_SCHEDULE}, {_BUSY}
 """
+_AFTER: Final = f"SELECT min(due) FROM warren.schedules WHERE due > {NOW}"
 _SET_ASIDE: Final = "UPDATE warren.schedules SET due = NULL, holder = NULL, problem = $2 WHERE key = $1::int8"
 _ADVANCE: Final = f"""
     WITH moved AS (
@@ -91,7 +92,8 @@ _LIST: Final = f"""
     ORDER BY key LIMIT $4::int8 OFFSET $5::int8
 """
 _RUNS: Final = """
-    SELECT r.schedule, r.due, r.body, i.outcome FROM warren.schedule_runs r
+    SELECT r.schedule, r.due, r.body, CASE WHEN i.number IS NOT NULL THEN coalesce(i.outcome, '') END
+    FROM warren.schedule_runs r
     JOIN warren.schedules p ON p.key = r.schedule
     LEFT JOIN warren.inbox i ON i.session = r.session AND i.key = 'schedule/' || p.id || '/' || r.due
     WHERE r.schedule = ANY ($1::int8[]) ORDER BY r.due DESC
@@ -148,7 +150,7 @@ async def drop(operation: ops.DropSchedule, db: Connection, _holder: Holder) -> 
     return True
 
 
-async def take(operation: ops.TakeDue, db: Connection, holder: Holder) -> Sequence[ops.DueSchedule]:
+async def take(operation: ops.TakeDue, db: Connection, holder: Holder) -> ops.Taken:
     """Note this process as the one that deals with what is due; a damaged schedule is due no more."""
     found = []
     for key, *row, busy in await db.fetch(_TAKE, holder.key, operation.limit):
@@ -156,7 +158,9 @@ async def take(operation: ops.TakeDue, db: Connection, holder: Holder) -> Sequen
             found.append(ops.DueSchedule(schedule_in(_plain(tuple(row))), busy))
         except ValueError as exc:
             await db.fetch(_SET_ASIDE, key, escaped(f"it is damaged: {exc}"))
-    return sorted(found, key=lambda each: microseconds(each.schedule.due) if each.schedule.due else 0)
+    found.sort(key=lambda each: each.schedule.due or datetime.min.replace(tzinfo=UTC))
+    after = await db.value(_AFTER)
+    return ops.Taken(found, None if after is None else moment(after))
 
 
 async def advance(operation: ops.Advance, db: Connection, _holder: Holder) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import apsw
 
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
-from warren.storage.operations import Advance, DropSchedule, DueSchedule, PutSchedule, TakeDue
+from warren.storage.operations import Advance, DropSchedule, DueSchedule, PutSchedule, TakeDue, Taken
 from warren.storage.queries import NextDue, ScheduleList, ScheduleRow
 from warren.storage.refusals import no_schedule, not_found, retired, too_many_schedules
 from warren.storage.results import Rows
@@ -53,6 +53,7 @@ _DUE: Final = f"""
     SELECT key, {_SCHEDULE}, {_BUSY} FROM schedules
     WHERE due <= ? AND (holder IS NULL OR holder NOT IN (SELECT value FROM json_each(?))) ORDER BY due LIMIT ?
 """
+_AFTER: Final = "SELECT due FROM schedules WHERE due > ? ORDER BY due LIMIT 1"
 _TAKE: Final = "UPDATE schedules SET holder = ? WHERE key = ?"
 _SET_ASIDE: Final = "UPDATE schedules SET due = NULL, holder = NULL, problem = ? WHERE key = ?"
 _ADVANCE: Final = """
@@ -72,7 +73,8 @@ _LIST: Final = f"""
         (SELECT key FROM sessions WHERE session_id = ?3)) ORDER BY key LIMIT ?4 OFFSET ?5
 """
 _RUNS: Final = f"""
-    SELECT r.due, {raw("r.body")}, {raw("i.outcome")} FROM schedule_runs r JOIN schedules ON schedules.key = r.schedule
+    SELECT r.due, {raw("r.body")}, iif(i.number IS NULL, NULL, CAST(coalesce(i.outcome, '') AS BLOB))
+    FROM schedule_runs r JOIN schedules ON schedules.key = r.schedule
     LEFT JOIN inbox i ON i.session = r.session AND i.key = 'schedule/' || schedules.id || '/' || r.due
     WHERE r.schedule = ? ORDER BY r.due DESC
 """
@@ -125,7 +127,7 @@ def drop_of(db: apsw.Connection, session: int) -> None:
         db.execute(_DROP_RUNS, (key,))
 
 
-def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Sequence[DueSchedule]:
+def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Taken:
     """Note this process as the one that deals with what is due; a damaged schedule is due no more."""
     now = int(holder.clock() * 1e6)
     owners: list[Any] = [owner for (owner,) in db.execute(_HOLDERS, (now,)).fetchall() if owner != holder.key]
@@ -140,7 +142,8 @@ def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Sequence[Du
             continue
         db.execute(_TAKE, (holder.key, key))
         found.append(DueSchedule(schedule, bool(busy)))
-    return found
+    after = db.execute(_AFTER, (now,)).get
+    return Taken(found, moment(after) if type(after) is int else None)
 
 
 def advance(operation: Advance, db: apsw.Connection, _holder: Holder) -> None:

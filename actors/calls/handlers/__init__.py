@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from warren.actors.calls.handlers import creating, operators, reading, sessions, turns
+from warren.actors.calls.handlers import creating, operators, reading, schedules, sessions, turns
 from warren.actors.calls.local import Local
 
 Handler = Callable[[Local, Any], Coroutine[Any, Any, Any]]
@@ -13,5 +13,6 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     **sessions.HANDLERS,
     **reading.HANDLERS,
     **operators.HANDLERS,
+    **schedules.HANDLERS,
 }
 """The handler of each class of calls."""

@@ -13,7 +13,7 @@ from warren.base.errors import InvalidParamsError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
-from warren.calls import operators, sessions, turns
+from warren.calls import operators, schedules, sessions, turns
 from warren.calls.base import Call, made
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
@@ -22,6 +22,7 @@ from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
+from warren.conversation.schedules import SchedulePage, ScheduleView
 from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports import health
 from warren.reports.audit import AuditEntry, AuditPage
@@ -449,6 +450,51 @@ class SessionService(Protocol):
         memory alone, as it has no store or their turn is stored at its end; then those of the store, the oldest first.
         Trap: of those in memory a node tells at most 1,000, and one that does not answer within a second tells none.
         A process that is no node does not know those of others.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
+
+    @keywords_of(schedules.ScheduleRequest)
+    async def create_schedule(self, call: schedules.ScheduleRequest) -> ScheduleView:
+        """Make a schedule: a prompt that is due once, or again and again, and return it.
+
+        Each run happens once, in whichever process lives then: its prompt is put into the inbox of the session, or of a
+        new session, under a key that follows from its time. It runs in the name of the caller, and is held against the
+        limits that the caller has now. Without a store it lasts as long as the process.
+
+        Raises:
+            InvalidParamsError: if an argument is bad.
+            SessionNotFoundError: if the session is unknown or archived.
+            CapacityExceededError: if the tenant has as many schedules as it may have.
+            StoreError: if the schedule could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(schedules.ScheduleChange)
+    async def change_schedule(self, call: schedules.ScheduleChange) -> ScheduleView:
+        """Change a schedule, pause it or let it go on; return it. A run that it is late for is not made up for then.
+
+        Raises:
+            InvalidParamsError: if an argument is bad, and if there is no such schedule.
+            StoreError: if the change could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(schedules.ScheduleDeletion)
+    async def delete_schedule(self, call: schedules.ScheduleDeletion) -> None:
+        """Remove a schedule. A prompt of it that waits already is not taken back.
+
+        Raises:
+            InvalidParamsError: if there is no such schedule.
+            StoreError: if the schedule could not be removed.
+        """
+        await self.perform(call)
+
+    @keywords_of(schedules.SchedulesRequest)
+    async def schedules(self, call: schedules.SchedulesRequest) -> SchedulePage:
+        """Return schedules of the tenant with their newest runs, the oldest schedule first.
 
         Raises:
             StoreError: if the store cannot be read.

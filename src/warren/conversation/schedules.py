@@ -1,6 +1,5 @@
 """Schedules: prompts that are due at times of their own, to a session or to a new one each time. No I/O."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -9,8 +8,10 @@ import attrs
 
 from warren.base.durations import seconds_of
 from warren.base.fields import FieldValueError, is_moment, is_text, optional
+from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen, value
 from warren.conversation.options import SessionTemplate
+from warren.conversation.views import DamagedRow
 
 Misfire = Literal["once", "skip", "all"]
 MISFIRES: Final[tuple[Misfire, ...]] = get_args(Misfire)
@@ -159,7 +160,7 @@ class Schedule:
         schedule_id: the id.
         tenant: the tenant that it belongs to.
         owner: the name of the principal that made it.
-        payer: the payer of its turns, see `Principal`.
+        limits: the limits of that principal: its turns are held against them.
         created_at: the time at which it was made (UTC).
         prompt: the prompt.
         timing: the times.
@@ -179,7 +180,7 @@ class Schedule:
     created_at: datetime
     prompt: str
     timing: Timing
-    payer: str = ""
+    limits: TokenLimits = NO_LIMITS
     session_id: str | None = None
     new_session: SessionTemplate | None = None
     misfire: Misfire = "once"
@@ -279,7 +280,7 @@ class ScheduleView:
     state: ScheduleState
     prompt: str
     session_id: str | None
-    new_session: Mapping[str, Any] | None
+    new_session: SessionTemplate | None
     at: datetime | None
     every: str | None
     cron: str | None
@@ -300,8 +301,9 @@ class SchedulePage:
     """A page of schedules.
 
     Attributes:
-        schedules: the schedules, the oldest first.
+        schedules: the page.
+        damaged: damaged rows of the page; they are missing in `schedules`.
     """
 
     schedules: tuple[ScheduleView, ...]
-    has_more: bool = False
+    damaged: tuple[DamagedRow, ...] = ()

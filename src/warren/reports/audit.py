@@ -23,6 +23,8 @@ Action = Literal[
     "approve",
     "deny",
     "complete",
+    "schedule",
+    "unschedule",
     "login",
     "token_added",
     "token_changed",
@@ -36,7 +38,8 @@ Action = Literal[
 
 `create`, `fork`, `archive` and `delete` change the sessions of the store: the entry is there if the change is.
 `forget` removes texts of the memory. `interrupt`, `approve` and `deny` are about a running turn, and so is `complete`:
-the result of a tool call came from outside. `login` is a client
+the result of a tool call came from outside. `schedule` makes or changes a schedule, and `unschedule` removes one.
+`login` is a client
 that was not let in. The tokens are those of the gateway's file, or of the store's table. `read` is work of an operator
 in another tenant, or a read of all of them. `drain` asks a node to end in order. `prune` removes old entries of the
 audit itself. `went_back` is the discovery of a node that the store has gone back to an earlier state.

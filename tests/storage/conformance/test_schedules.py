@@ -97,12 +97,12 @@ async def test_what_is_due_is_taken_in_order_until_it_advances(home: Home, tmp_p
     """The same process gets it again; once advanced, it is due at its next time, and the run is kept."""
     async with home(tmp_path) as store:
         await put(store, schedule(2), schedule(0), schedule(1, due=FUTURE))
-        assert [each.schedule.due for each in await done(store, TakeDue(9))] == [PAST, PAST + 2 * MINUTE]
-        assert [each.schedule.due for each in await done(store, TakeDue(1))] == [PAST]
+        assert [each.schedule.due for each in (await done(store, TakeDue(9))).due] == [PAST, PAST + 2 * MINUTE]
+        assert [each.schedule.due for each in (await done(store, TakeDue(1))).due] == [PAST]
         run = Run(PAST, "missed", NOW)
         await done(store, Advance("schedule-0", run, FUTURE))
         await done(store, Advance("schedule-0", Run(PAST, "fired", NOW), None))  # it is late: another process did it
-        assert [each.schedule.schedule_id for each in await done(store, TakeDue(9))] == ["schedule-2"]
+        assert [each.schedule.schedule_id for each in (await done(store, TakeDue(9))).due] == ["schedule-2"]
         assert await listed(store, schedule_id="schedule-0") == [(schedule(due=FUTURE), [(run, None)])]
         await done(
             store, Advance("schedule-2", Run(PAST + 2 * MINUTE, "failed", NOW, problem="x\0"), None, "no\0 more")
@@ -122,19 +122,21 @@ async def test_the_newest_runs_are_kept_with_their_ends(home: Home, tmp_path: Pa
             await done(store, Advance("schedule-0", Run(due, "fired", NOW, "a"), following))
         ((_, runs),) = await listed(store)
         assert [run.due for run, _ in runs] == dues[-2 : -KEPT_RUNS - 2 : -1]
-        (found,) = await done(store, TakeDue(1))
+        (found,) = (await done(store, TakeDue(1))).due
         assert not found.busy
         said = Input("id", "queue", "water", NOW, key_of("schedule-0", dues[-2]))
         numbered = (await done(store, Enqueue("a", said, 9))).numbered
-        (found,) = await done(store, TakeDue(1))
+        (found,) = (await done(store, TakeDue(1))).due
         assert found.busy
+        ((_, runs),) = await listed(store)
+        assert [outcome for _, outcome in runs[:2]] == [UNKNOWN, None]
         await done(store, EndInputs("a", InputOutcome((numbered.number,), UNKNOWN)))
         ((_, runs),) = await listed(store)
         assert runs[0][1] == UNKNOWN
         await done(store, EndInputs("a", InputOutcome((numbered.number,), DONE)))
         ((_, runs),) = await listed(store)
         assert [outcome for _, outcome in runs[:2]] == [DONE, None]
-        (found,) = await done(store, TakeDue(1))
+        (found,) = (await done(store, TakeDue(1))).due
         assert not found.busy
 
 
@@ -149,4 +151,4 @@ async def test_a_schedule_goes(home: Home, tmp_path: Path) -> None:
         assert not await done(store, DropSchedule("default", "schedule-0"))
         await done(store, Delete("a"))
         assert [each.schedule_id for each, _ in await listed(store)] == ["schedule-2"]
-        assert len(await done(store, TakeDue(9))) == 1
+        assert len((await done(store, TakeDue(9))).due) == 1

@@ -1,0 +1,121 @@
+"""What is due by a schedule: its prompt goes into the inbox of its session, or of a new session."""
+
+import contextlib
+import logging
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from warren.actors.calls.handlers.creating import create
+from warren.actors.calls.local import Local
+from warren.actors.events.eventlog import utc_now
+from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
+from warren.base.ids import new_session_id
+from warren.base.principals import WRITE, Principal
+from warren.base.values import define
+from warren.calls.turns import SessionCall
+from warren.conversation.inputs import Input
+from warren.conversation.options import SessionTemplate
+from warren.conversation.schedules import GRACE, Run, Schedule, firing_of, key_of
+from warren.storage.operations import Advance, DueSchedule, TakeDue
+from warren.storage.queries import NextDue
+
+MOST: Final = 100
+"""Schedules that a process deals with at once."""
+PAUSE: Final = 1.0
+"""Seconds until a store, or a session, that has refused a prompt is asked again."""
+_TEMPLATE: Final = tuple(attrs.fields_dict(SessionTemplate))
+
+logger: Final = logging.getLogger("warren.schedules")
+
+
+@define(eq=False)
+class Firing:
+    """Deals with the schedules of a runtime that are due, one task each.
+
+    A schedule is taken for this process alone, and stays taken until it has advanced or the process is dead. Each run
+    has a key that follows from its time, so that a run which a dead process has begun happens once all the same.
+    """
+
+    _local: Local
+    _at_work: set[str] = attrs.field(factory=set)
+
+    async def run(self) -> None:
+        """Deal with what is due, until cancelled."""
+        alarm, storage = self._local.supervisor.alarm, self._local.supervisor.shared.storage
+        async with trio.open_nursery() as nursery:
+            with contextlib.suppress(StoreError):  # `recover_loop` looks again
+                alarm.set(await storage.read(NextDue()))
+            while True:
+                await alarm.wait(storage.now)
+                if storage.node is not None and storage.node.draining:
+                    continue  # the other nodes deal with it
+                room = MOST - len(self._at_work)
+                try:
+                    taken = await storage.write(TakeDue(MOST + len(self._at_work)))
+                except StoreError as exc:
+                    logger.warning("what is due cannot be read, and is asked for again: %s", exc)
+                    await trio.sleep(PAUSE)
+                    alarm.set(storage.now())
+                    continue
+                alarm.set(taken.following)
+                for each in [each for each in taken.due if each.schedule.schedule_id not in self._at_work][:room]:
+                    self._at_work.add(each.schedule.schedule_id)
+                    nursery.start_soon(self._deal_with, each)
+
+    async def _deal_with(self, found: DueSchedule) -> None:
+        """Deal with a schedule that is due; after a moment once more if it could not be dealt with."""
+        supervisor = self._local.supervisor
+        full = len(self._at_work) >= MOST
+        try:
+            following = await self._advance(found)
+        except WarrenError as exc:
+            logger.warning("schedule %s is due, and tried again: %s", found.schedule.schedule_id, exc)
+            await trio.sleep(PAUSE)
+            following = supervisor.shared.storage.now()
+        self._at_work.discard(found.schedule.schedule_id)
+        supervisor.alarm.set(supervisor.shared.storage.now() if full else following)
+
+    async def _advance(self, found: DueSchedule) -> datetime | None:
+        """Fire a schedule that is due, or leave the run out; return the time at which it is due next.
+
+        Raises WarrenError if it is to be tried again.
+        """
+        schedule, storage = found.schedule, self._local.supervisor.shared.storage
+        now = storage.now()
+        due = schedule.due or now
+        firing, problem = firing_of(schedule, due, now), None
+        following = firing.following
+        if not firing.fires:
+            run = Run(due, "missed", now)
+        elif found.busy and schedule.overlap == "skip":
+            run = Run(due, "skipped", now)
+        else:
+            try:
+                run = Run(due, "fired", now, await self._deliver(schedule, due))
+            except SessionNotFoundError as exc:  # it is archived, or was deleted a moment ago
+                run, following, problem = Run(due, "failed", now, schedule.session_id, exc.message), None, exc.message
+            except WarrenError as exc:
+                if exc.retryable and now < due + GRACE:
+                    raise
+                run = Run(due, "failed", now, schedule.session_id, exc.message)
+            except Exception:  # the host's code, which makes tools and compactors of a new session, may raise anything
+                logger.exception("schedule %s could not be fired", schedule.schedule_id)
+                run = Run(due, "failed", now, schedule.session_id, "it crashed: see the log")
+        await storage.write(Advance(schedule.schedule_id, run, following, problem))
+        return following
+
+    async def _deliver(self, schedule: Schedule, due: datetime) -> str:
+        """Put the prompt of a run into the inbox of its session; return the session."""
+        principal = Principal(schedule.tenant, schedule.owner, frozenset({WRITE}), schedule.limits)
+        local, key = attrs.evolve(self._local, principal=principal), key_of(schedule.schedule_id, due)
+        session_id = schedule.session_id
+        if session_id is None:
+            options = schedule.new_session or SessionTemplate()
+            given = {name: getattr(options, name) for name in _TEMPLATE}
+            session_id = (await create(local, SessionCall(None, **given, idempotency_key=key))).session_id
+        said = Input(new_session_id(), "queue", schedule.prompt, utc_now(), key, payer=local.payer)
+        await local.supervisor.inboxes.put(session_id, said, local.by)
+        return session_id
