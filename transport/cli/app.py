@@ -72,6 +72,7 @@ COMMANDS: Final = {
     "resume": ("turns.commands:resume", "Continue a stored session with PROMPT and print the answer."),
     "rpc": ("pipe.rpc:rpc", "Serve sessions to the program that starts this one."),
     "run": ("turns.commands:run", "Run PROMPT in a new session and print the answer."),
+    "schedules": ("schedules:schedules", "Make prompts that are due at times of their own, and look after them."),
     "serve": ("serve.serving:serve", "Serve sessions to other programs."),
     "sessions": ("sessions:sessions", "Look at stored sessions, fork, label and retire them."),
     "store": ("store.versions:store", "Create a store, and bring it up to the version of this program."),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.values import frozen
-from warren.calls import turns
+from warren.calls import schedules, turns
 from warren.calls.base import Call
 from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.sessions import ArchiveRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
@@ -98,6 +98,34 @@ _TABLE: Final = (
         "List the tool calls of all sessions that wait for approval, the oldest first, each with its session, its "
         "arguments and the time at which it is refused. warren_approve decides on one.",
         read_only=True,
+    ),
+    McpTool(
+        "warren_schedule",
+        _method_of(schedules.ScheduleRequest),
+        "Make a schedule",
+        "Make a schedule: a prompt that is due once (`at`), every so often (`every`) or by a cron expression, for a "
+        "session or for a new one each time.",
+    ),
+    McpTool(
+        "warren_schedules",
+        _method_of(schedules.SchedulesRequest),
+        "List schedules",
+        "List the schedules, the oldest first, each with the time at which it is due next and its newest runs.",
+        read_only=True,
+    ),
+    McpTool(
+        "warren_schedule_change",
+        _method_of(schedules.ScheduleChange),
+        "Change a schedule",
+        "Change a schedule, pause it, or let it go on. What is not given stays as it is.",
+        idempotent=True,
+    ),
+    McpTool(
+        "warren_schedule_delete",
+        _method_of(schedules.ScheduleDeletion),
+        "Remove a schedule",
+        "Remove a schedule. A prompt of it that waits already stays.",
+        idempotent=True,
     ),
     McpTool(
         "warren_inject_context",

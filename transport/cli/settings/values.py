@@ -17,6 +17,8 @@ from warren.conversation.attachments import File
 from warren.transport.embedders import KNOWN, is_known
 
 # Few commands are given one of these: `re` compiles the pattern then.
+FAR: Final = 100 * 366 * 86_400.0
+"""Seconds that no time is further away."""
 REALM: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 WHOLE: Final = r"-?[0-9]{1,30}"
 LIMITS: Final = tuple(field.name for field in attrs.fields(TokenLimits))
@@ -110,6 +112,15 @@ def moment_of(value: str) -> datetime:
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is no time, such as 7d, 2026-03-01 or 2026-03-01T12:00:00Z.") from None
+
+
+def due_of(value: str) -> datetime:
+    """Return a time: a duration from now on, as 10m or 7d, or a day or a time, in UTC without another zone.
+
+    Raises click.BadParameter for other texts.
+    """
+    seconds = seconds_of(value)
+    return moment_of(value) if seconds is None else datetime.now(UTC) + timedelta(seconds=min(seconds, FAR))
 
 
 def delay_of(value: str) -> float:
