@@ -72,7 +72,8 @@ class Firing:
         try:
             following = await self._advance(found)
         except WarrenError as exc:
-            logger.warning("schedule %s is due, and tried again: %s", found.schedule.schedule_id, exc)
+            if not supervisor.stopping:
+                logger.warning("schedule %s is due, and tried again: %s", found.schedule.schedule_id, exc)
             await trio.sleep(PAUSE)
             following = supervisor.shared.storage.now()
         self._at_work.discard(found.schedule.schedule_id)

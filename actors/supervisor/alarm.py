@@ -1,4 +1,4 @@
-"""The time at which the next schedule is due, as far as this process knows. No I/O."""
+"""The time at which the next schedule is due, as far as this process knows."""
 
 import math
 from collections.abc import Callable

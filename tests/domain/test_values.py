@@ -368,6 +368,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "drain", [0], [-1]),
     (Limits, "resumptions", [0], [-1]),
     (Limits, "background_calls", [0], [-1]),
+    (Limits, "schedules", [0], [-1]),
     (Intensity, "restarts", [0], [-1]),
     (Intensity, "seconds", [0.5], [0]),
     (StoreConfig, "busy_timeout", [0], [-1]),

@@ -21,7 +21,10 @@ GOOD: Final[Mapping[str, object]] = {
     "result": "done",
     "name": "somewhere",
     "labels": {"team": "red"},
+    "schedule_id": "a-schedule",
 }
+TOGETHER: Final[Mapping[str, Mapping[str, object]]] = {"create_schedule": {"every": "1h"}}
+"""Arguments of which a method needs one or another."""
 METHODS: Final = [
     name
     for name in vars(SessionService)
@@ -36,4 +39,5 @@ def needed(method: str, session_id: str) -> dict[str, Any]:
     good = {**GOOD, "session_id": session_id}
     parameters = inspect.signature(getattr(RuntimeService, method)).parameters.values()
     wanted = {each.name for each in parameters if each.default is each.empty} | {"session_id"}
-    return {each.name: good[each.name] for each in parameters if each.name in wanted & good.keys()}
+    found = {each.name: good[each.name] for each in parameters if each.name in wanted & good.keys()}
+    return {**found, **TOGETHER.get(method, {})}

@@ -27,6 +27,7 @@ from warren.conversation import codec
 from warren.conversation.events import DELTAS, Envelope, Event
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 from warren.conversation.records import CompactionEntry
+from warren.conversation.schedules import SchedulePage, ScheduleView
 from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import UsageReport
@@ -77,6 +78,10 @@ RESULTS: Final[Mapping[str, type]] = {
     "tool/approve": Decided,
     "tool/complete": Completed,
     "approvals/list": ApprovalPage,
+    "schedule/create": ScheduleView,
+    "schedule/change": ScheduleView,
+    "schedule/delete": Deleted,
+    "schedule/list": SchedulePage,
     "peer/send": PeerMessageSent,
     "peer/list": Peers,
     "capabilities/get": Capabilities,

@@ -100,6 +100,16 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "token": "",
         "result": "none/flag/number/text/list/object/odd keys/never",
         "is_error": "flag",
+        "schedule_id": "text",
+        "new_session": "none",
+        "every": "none",
+        "cron": "none",
+        "zone": "",
+        "start": "none",
+        "end": "none",
+        "misfire": "",
+        "overlap": "",
+        "paused": "flag",
     }.items()
 }
 """Of which kinds an argument may be; what is wrong inside of one is wrong too."""
@@ -107,6 +117,9 @@ NULLABLE: Final = {
     ("create_session", "prompt"),
     ("search_memory", "session_id"),
     ("audit", "session_id"),
+    ("create_schedule", "session_id"),
+    ("schedules", "session_id"),
+    *(("change_schedule", name) for name in ("prompt", "zone", "misfire", "overlap", "paused")),
 }
 ARGUMENTS: Final = [
     (method, name)

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from tests.parity.arguments import METHODS as CALLS
+from tests.parity.arguments import TOGETHER
 from tests.support.completions import token_for
 from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import InvalidParamsError
@@ -49,6 +50,10 @@ NAMES: Final = {
     "tool/approve": "approve_tool",
     "tool/complete": "complete_tool",
     "approvals/list": "approvals",
+    "schedule/create": "create_schedule",
+    "schedule/change": "change_schedule",
+    "schedule/delete": "delete_schedule",
+    "schedule/list": "schedules",
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",
@@ -72,6 +77,7 @@ GOOD: Final[Mapping[str, Any]] = {
     "sha256": "0" * 64,
     "token": token_for("s"),
     "result": "done",
+    "schedule_id": "a-schedule",
 }
 MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
 
@@ -99,6 +105,7 @@ def bad_params(method: str) -> Iterator[tuple[str, dict[str, Any]]]:
     good = {"session_id": "s", **GOOD} if method != "memory/search" else {"query": "boat", "session_id": "s"}
     base = {name: good[name] for name, field in fields.items() if field.default is attrs.NOTHING}
     base |= {"session_id": "s"} if "session_id" in fields else {}
+    base |= TOGETHER.get(NAMES[method], {})
     for name, field in fields.items():
         inner = value_class(field.type)
         needed = dict.fromkeys(needed_by(inner), "ann") if inner else {}

@@ -47,6 +47,7 @@ from warren.calls.reading import (
     SearchRequest,
     WatchRequest,
 )
+from warren.calls.schedules import ScheduleChange, ScheduleDeletion, ScheduleRequest, SchedulesRequest
 from warren.calls.sessions import (
     ArchiveRequest,
     DeleteRequest,
@@ -77,6 +78,7 @@ from warren.conversation.events import Envelope, Event, FailureCause, RunComplet
 from warren.conversation.memory import MemoryHit, ScoreParts
 from warren.conversation.options import given
 from warren.conversation.records import CompactionEntry, Lifecycle, SessionRecord
+from warren.conversation.schedules import SchedulePage, ScheduleView
 from warren.conversation.usage import Usage
 from warren.conversation.views import (
     ApprovalPage,
@@ -604,6 +606,25 @@ def _of_runtime(answer: Callable[[FakeService], object]) -> Answer:
     return find
 
 
+SCHEDULE: Final = ScheduleView(
+    schedule_id="schedule-1",
+    state="active",
+    prompt="water",
+    session_id=None,
+    new_session=None,
+    at=None,
+    every="1h",
+    cron=None,
+    zone="UTC",
+    start=None,
+    end=None,
+    misfire="once",
+    overlap="queue",
+    next_at=NOW,
+    created_at=NOW,
+    owner="local",
+    problem=None,
+)
 ANSWERS: Final[Mapping[type, Answer]] = {
     SessionCall: _create,
     TurnCall: _start,
@@ -625,6 +646,10 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     ApproveRequest: _of_session(lambda _session, _call: None),
     CompleteRequest: _of_session(lambda _session, _call: None),
     ApprovalsRequest: _of_runtime(lambda _service: ApprovalPage(())),
+    ScheduleRequest: _of_runtime(lambda _service: SCHEDULE),
+    ScheduleChange: _of_runtime(lambda _service: SCHEDULE),
+    ScheduleDeletion: _of_runtime(lambda _service: None),
+    SchedulesRequest: _of_runtime(lambda _service: SchedulePage((SCHEDULE,))),
     PeerMessage: _of_session(lambda _session, _call: "m1"),
     PeersRequest: _of_session(lambda _session, _call: ()),
     HistoryRequest: _of_session(lambda session, call: HistoryPage(session.session_id, (), call.offset, 0)),

@@ -28,7 +28,7 @@ COLUMNS: Final = ("schedule", "state", "next", "times", "last", "session", "prom
 
 @click.group(cls=CommandGroup)
 def schedules() -> None:
-    """Look at prompts that are due once or again and again, make them, change and remove them.
+    """Make prompts that are due at times of their own, and look after them.
 
     A process that serves the store sends them: `warren serve`, or any other one with the store open for its clients.
     """
@@ -50,7 +50,7 @@ def _times(cls: type) -> Callable[[F], F]:
 
 @command(
     "warren schedules list",
-    "warren schedules list --output json | jq -r '.schedules[].next_at'",
+    "warren schedules list --output json | jq -r '.schedules[].prompt'",
     name="list",
     of=schedules,
 )

@@ -143,7 +143,11 @@ def timing_of(call: Any) -> Timing:
 
 @frozen
 class ScheduleDeletion(Call[None]):
-    """A schedule to remove. A prompt of it that waits already is not taken back."""
+    """A schedule to remove. A prompt of it that waits already is not taken back.
+
+    Attributes:
+        schedule_id: the schedule.
+    """
 
     facts: ClassVar[Facts] = Facts(
         name="schedule/delete",

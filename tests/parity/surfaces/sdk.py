@@ -69,6 +69,10 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "tool/approve": lambda service: service.approve_tool,
     "tool/complete": lambda service: service.complete_tool,
     "approvals/list": lambda service: service.approvals,
+    "schedule/create": lambda service: service.create_schedule,
+    "schedule/change": lambda service: service.change_schedule,
+    "schedule/delete": lambda service: service.delete_schedule,
+    "schedule/list": lambda service: service.schedules,
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
@@ -84,6 +88,7 @@ NOTHING: Final[Mapping[str, Any]] = {
     "session/withdraw": Withdrawn(withdrawn=True),
     "tool/approve": Decided(decided=True),
     "tool/complete": Completed(completed=True),
+    "schedule/delete": Deleted(deleted=True),
 }
 """The result of a call that returns none."""
 WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {

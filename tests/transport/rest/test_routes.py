@@ -202,7 +202,9 @@ async def test_each_route_calls_the_method_it_names() -> None:
         for row in ROUTES:
             if row.streams:
                 continue
-            path = row.path.format(session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0", name="n")
+            path = row.path.format(
+                session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0", name="n", schedule_id="s"
+            )
             response = await http.request(row.verb, path)
             if response.status_code == 422:
                 assert response.json()["message"].endswith("is required"), row
@@ -211,6 +213,9 @@ async def test_each_route_calls_the_method_it_names() -> None:
         called = {name for name, _ in service.calls}
         needing_nothing = {
             "approvals",
+            "schedules",
+            "change_schedule",
+            "delete_schedule",
             "fork",
             "label",
             "inputs",
