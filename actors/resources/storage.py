@@ -197,7 +197,7 @@ class DirectStorage:
         return self._store.apply(operation)
 
     def now(self) -> datetime:
-        return utc_now()
+        return self._store.now()
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:  # noqa: ARG002 - as above
         return None
