@@ -131,6 +131,7 @@ BOUNDS: Final = (
     Bound("bytes of events that are not read", "WebSocket", MAX_BYTES, "the others stay in the log"),
     Bound("bytes of large answers that are not read", "process, over HTTP", MAX_UNREAD, "no more are made: 503"),
     Bound("inputs that wait", "session", "limits.inbox", "refused"),
+    Bound("schedules", "tenant", "limits.schedules", "refused"),
     Bound("requests that wait", "session", "limits.mailbox", "refused"),
     Bound("labels", "session, and filter of a list", MAX_LABELS, "refused"),
     Bound("bytes of labels", "session, and filter of a list", MAX_LABEL_BYTES, "refused"),

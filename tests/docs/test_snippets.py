@@ -42,6 +42,7 @@ READ_HERE: Final = (
         "metrics",
         "peers",
         "scale",
+        "schedules",
         "scripted",
         "security",
         "stdio",
