@@ -326,6 +326,16 @@ async def test_waits_stay(tmp_path: Path) -> None:
     await store.aclose()
 
 
+async def test_a_schedule_stays(tmp_path: Path) -> None:
+    """A schedule of version 16 is due at its time, and has what became of its run."""
+    shutil.copy(KEPT / "16.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        (found,) = (await service.schedules()).schedules
+        assert (found.prompt, found.cron, found.zone) == ("Water the plants.", "0 12 * * *", "Europe/Berlin")
+        assert (found.next_at, found.state) == (datetime(2126, 1, 2, 11, tzinfo=UTC), "active")
+        assert [each.state for each in found.runs] == ["missed"]
+
+
 async def test_the_secret_of_tokens_stays(tmp_path: Path) -> None:
     """Tokens that were made with version 15 are taken."""
     shutil.copy(KEPT / "15.sqlite3", tmp_path / FILE_NAME)
