@@ -99,6 +99,20 @@ def nothing_lost(left: Left) -> Iterator[str]:
                 yield f"session {told.place} was given the label {label}, and does not have it"
 
 
+def schedules_are_kept(left: Left) -> Iterator[str]:
+    """What was to be sent at a time is sent, as often as the schedule says, and no more often."""
+    for told in left.sessions:
+        messages = left.messages(told.session_id)
+        names = _names(messages)
+        for name in told.scheduled if not (told.leaving or told.disturbed) else ():
+            if name not in names:
+                yield f"{name} was to be sent at a time, and is not in its session"
+        said = [each.content for each in messages if isinstance(each, UserMessage)]
+        for prompt, times in told.fired.items() if not (told.leaving or told.disturbed) else ():
+            if said.count(prompt) != times:
+                yield f"{prompt!r} was sent {times} times, and is in session {told.place} {said.count(prompt)} times"
+
+
 def nothing_twice(left: Left) -> Iterator[str]:
     """Nothing is there twice: no prompt, no text of the host, no result of a call."""
     for told in left.sessions:
@@ -312,6 +326,7 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     one_end,
     true_end,
     nothing_lost,
+    schedules_are_kept,
     nothing_twice,
     in_order,
     queue_in_order,

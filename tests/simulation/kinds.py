@@ -1,6 +1,7 @@
 """The operations that users carry out: each is a row of one table, by its method and what is special about it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -652,6 +653,61 @@ async def forge(user: User) -> None:
     user.world.record.blame(f"{user.name} forged the result of a call")
 
 
+# -- schedules
+
+
+def _now(user: User) -> datetime:
+    return datetime.fromtimestamp(user.world.now(), UTC)
+
+
+async def schedule(user: User, **options: Any) -> str:
+    """Make a schedule for the session; return its id."""
+    given = {"session_id": user.session_id, "idempotency_key": f"p{user.number}", **options}
+    made = await user.send(call("create_schedule", **given), again=True, changes=True)
+    schedule_id: str = made.schedule_id
+    return schedule_id
+
+
+# A request that takes too long is refused, as its time is over.
+@kind("schedule/create once", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def schedule_once(user: User) -> None:
+    """Have a prompt sent at a time."""
+    at = _now(user) + timedelta(seconds=user.chance.uniform(0.2, 4))
+    await schedule(user, prompt=user.text(user.chance.choice(("", "pay"))), at=at)
+    user.told.scheduled.append(user.name)
+
+
+@kind("schedule/create again and again", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def schedule_again(user: User) -> None:
+    """Have a prompt sent each second for some seconds."""
+    now = _now(user)
+    end = now + timedelta(seconds=user.chance.uniform(1, 4))
+    await schedule(user, prompt=f"the {user.number}th plant is dry", every="1s", end=end, misfire="all")
+
+
+@kind("schedule/change", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def schedule_change(user: User) -> None:
+    """Have a schedule that was paused go on at another time."""
+    far = _now(user) + timedelta(days=9)
+    schedule_id = await schedule(user, prompt=user.text(), at=far, paused=True)
+    at = _now(user) + timedelta(seconds=user.chance.uniform(0.2, 2))
+    changed = await user.send(
+        call("change_schedule", schedule_id=schedule_id, at=at, paused=False), again=True, changes=True
+    )
+    if changed.state == "active":
+        user.told.scheduled.append(user.name)
+
+
+@kind("schedule/delete", "SESSION_NOT_FOUND")
+async def schedule_delete(user: User) -> None:
+    """Remove a schedule that is not due yet."""
+    far = _now(user) + timedelta(days=9)
+    schedule_id = await schedule(user, prompt=user.text(), at=far)
+    gone = await tried(user.send(call("delete_schedule", schedule_id=schedule_id), again=True, changes=True))
+    if isinstance(gone, WarrenError) and "no schedule" not in gone.message:  # sent again, it finds none
+        raise gone
+
+
 # -- the whole service
 
 
@@ -665,6 +721,7 @@ KINDS["memory/search"] = Kind(
 )
 KINDS["memory/forget"] = Kind(partial(look_at, method="forget_memory"), frozenset({"SESSION_MEMORY_DISABLED"}))
 KINDS["audit/list"] = Kind(partial(ask, method="audit"))
+KINDS["schedule/list"] = Kind(partial(ask, method="schedules"))
 KINDS["approvals/list"] = Kind(partial(ask, method="approvals"))
 KINDS["usage/get"] = Kind(partial(ask, method="usage"))
 KINDS["tenants/list"] = Kind(partial(ask, method="tenants"))

@@ -65,8 +65,11 @@ BUSY: Final = """
     SELECT EXISTS (SELECT 1 FROM sessions WHERE turn IS NOT NULL)
     OR EXISTS (SELECT 1 FROM inbox JOIN sessions ON sessions.key = session WHERE outcome IS NULL AND starts)
     OR EXISTS (SELECT 1 FROM waits WHERE reason = 'background' AND state <> 'settled')
+    OR EXISTS (SELECT 1 FROM schedules WHERE due < ?)
 """
-"""Whether any session has anything to do."""
+"""Whether any session has anything to do, and whether a schedule is due before a time."""
+SOON: Final = 3600.0
+"""Seconds within which a schedule is waited for."""
 
 
 @attrs.define(eq=False)
@@ -199,7 +202,7 @@ class Stage:
     async def _rests(self) -> bool:
         """Ask the store, which takes little time, and then a process, which may know of more."""
         with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
-            if db.execute(BUSY).get:
+            if db.execute(BUSY, (int((self.world.now() + SOON) * 1e6),)).get:
                 return False
         (node, *_) = self.world.nodes.values()
         for told in self.told:
@@ -296,6 +299,8 @@ class Stage:
             if told.labels:
                 view = await user.read(call("read", session_id=told.session_id))
                 told.kept_labels = frozenset(view.state.labels)
+            for each in (await user.read(call("schedules", session_id=told.session_id, limit=1000))).schedules:
+                told.fired[each.prompt] = sum(run.state == "fired" for run in each.runs)
         for key, act in told.asked.items() if not told.over else ():
             await tried(user.keyed(key, act))
         if not told.over:

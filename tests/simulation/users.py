@@ -72,6 +72,8 @@ class Told:
         waiting: at the end, the names of the inputs that wait.
         kept_labels: at the end, its labels.
         queues: for each look at its inbox, the names of the prompts that waited, in their order.
+        scheduled: the names of the prompts that were to be sent once, at a time.
+        fired: at the end, how often each prompt of a schedule was sent.
         seen: for each look at its history, the moment of the request and the names of the prompts.
         forks: the ids of its forks.
         whole: the ids of those that have all turns that had ended.
@@ -101,6 +103,8 @@ class Told:
     waiting: frozenset[str | None] = frozenset()
     kept_labels: frozenset[str] = frozenset()
     queues: list[list[str]] = attrs.field(factory=list)
+    scheduled: list[str] = attrs.field(factory=list)
+    fired: dict[str, int] = attrs.field(factory=dict)
     seen: list[tuple[float, frozenset[str]]] = attrs.field(factory=list)
     forks: list[str] = attrs.field(factory=list)
     whole: list[str] = attrs.field(factory=list)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.actors.calls.local import Local
 from warren.actors.session.ending import result_of
-from warren.base.errors import WarrenError
+from warren.base.errors import CapacityExceededError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.ids import new_session_id
 from warren.calls.schedules import ScheduleChange, ScheduleDeletion, ScheduleRequest, SchedulesRequest
@@ -39,9 +39,22 @@ async def create(local: Local, call: ScheduleRequest) -> ScheduleView:
     )
     first = schedule.timing.next_after(now, now)
     if first is None:
+        if (known := await _known(local, schedule)) is not None:
+            return known
         name = next(name for name in ("at", "end", "cron") if getattr(call, name) is not None)
         raise FieldValueError(name, "leaves no time that is still to come").refusal()
     return await _put(local, schedule.changed(due=None if schedule.paused else first), replaces=False)
+
+
+async def _known(local: Local, schedule: Schedule) -> ScheduleView | None:
+    """Return the schedule that was made under the same key, if one was."""
+    if schedule.key is None:
+        return None
+    try:
+        stored = await local.supervisor.shared.storage.write(PutSchedule(schedule, limit=0))  # there is room for none
+    except CapacityExceededError:
+        return None
+    return await _viewed(local, stored)
 
 
 async def change(local: Local, call: ScheduleChange) -> ScheduleView:
@@ -64,8 +77,14 @@ async def _put(local: Local, schedule: Schedule, *, replaces: bool) -> ScheduleV
     limit = shared.config.limits.schedules
     stored = await shared.storage.write(PutSchedule(schedule, limit, replaces, entry))
     local.supervisor.alarm.set(stored.due)
-    (view,) = (await listed(local, ScheduleList(stored.tenant, schedule_id=stored.schedule_id))).schedules
-    return view
+    return await _viewed(local, stored)
+
+
+async def _viewed(local: Local, schedule: Schedule) -> ScheduleView:
+    page = await listed(local, ScheduleList(schedule.tenant, schedule_id=schedule.schedule_id))
+    if not page.schedules:  # it was removed meanwhile
+        raise no_schedule(schedule.schedule_id)
+    return page.schedules[0]
 
 
 async def delete(local: Local, call: ScheduleDeletion) -> None:
