@@ -45,6 +45,7 @@ from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates, Switches
+from warren.conversation.options import SessionTemplate
 from warren.conversation.peers import Peer
 from warren.transport.rpc.params import NoParams
 
@@ -106,6 +107,7 @@ SETTINGS: Final[Mapping[str, type]] = {
     "overrides": Switches,
     "approvals": Gates,
     "peer": Peer,
+    "new_session": SessionTemplate,
 }
 
 
