@@ -60,6 +60,7 @@ PLACES: Final = (
     "promises/test_questions.py",
     "promises/test_real_time.py",
     "promises/test_resumed_streams.py",
+    "promises/test_schedules.py",
     "promises/test_server_faults.py",
     "promises/test_stdio_tools.py",
     "promises/test_store_goes_back.py",

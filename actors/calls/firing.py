@@ -95,7 +95,8 @@ class Firing:
             run = Run(due, "skipped", now)
         else:
             try:
-                run = Run(due, "fired", now, await self._deliver(schedule, due))
+                session_id = await self._deliver(schedule, due)
+                run = Run(due, "fired", storage.now(), session_id)
             except SessionNotFoundError as exc:  # it is archived, or was deleted a moment ago
                 run, following, problem = Run(due, "failed", now, schedule.session_id, exc.message), None, exc.message
             except WarrenError as exc:

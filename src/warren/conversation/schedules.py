@@ -141,7 +141,7 @@ class Run:
         state: `fired`: the prompt is in the inbox of its session. `skipped`: the run before had not ended. `missed`: no
             process was there, and the schedule leaves such runs out. `failed`: the prompt was refused.
         session_id: the session that got the prompt.
-        at: the time at which it was dealt with (UTC).
+        at: the time at which it was dealt with (UTC): of one that has fired, the time at which the prompt was stored.
         problem: the reason why it failed.
     """
 
