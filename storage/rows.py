@@ -310,6 +310,14 @@ class _RunDetails:
     problem: str | None = None
 
 
+def due_in(stored: Any) -> datetime | None:
+    """Return the time at which a schedule is due; None for none, and for one that is damaged."""
+    try:
+        return None if stored is None else time_in(stored, "due")
+    except ValueError:
+        return None
+
+
 def run_to_row(run: Run) -> tuple[int, str]:
     """Return the time and the body of the row of a run."""
     return microseconds(run.due), codec.encode(part(_RunDetails, run)).decode()

@@ -139,6 +139,24 @@ def _check_usage(row: tuple[Any, ...]) -> None:
     ledger.figures_in(figures)
 
 
+def _check_schedule(row: tuple[Any, ...]) -> None:
+    session, holder, *schedule = row
+    for name, number in (("session", session), ("holder", holder)):
+        if number is not None:
+            rows.number_in(number, name)
+    rows.schedule_in(tuple(schedule))
+
+
+def _check_run(row: tuple[Any, ...]) -> None:
+    session, schedule, tenant, due, body = row
+    rows.number_in(schedule, "schedule")
+    if session is not None:
+        rows.number_in(session, "session")
+    if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
+        raise ValueError("tenant is no name of a tenant")
+    rows.run_in(due, body)
+
+
 def _check_blob(row: tuple[Any, ...]) -> None:
     tenant, hashed, kind = row
     if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
@@ -159,8 +177,8 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
     "calls": _Table(raw(rows.CALL), rows.call_in, _BELONGS.format("calls")),
     "waits": _Table(raw(f"tenant, {rows.WAIT}"), _check_wait, _BELONGS.format("waits")),
-    "schedules": _Table(raw(rows.SCHEDULE), rows.schedule_in, "FROM schedules"),
-    "schedule_runs": _Table(raw("due, body"), lambda row: rows.run_in(*row), "FROM schedule_runs"),
+    "schedules": _Table(raw(f"session, holder, {rows.SCHEDULE}"), _check_schedule, "FROM schedules"),
+    "schedule_runs": _Table(raw("session, schedule, tenant, due, body"), _check_run, "FROM schedule_runs"),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),

@@ -21,8 +21,8 @@ from warren.storage.rows import (
     SCHEDULE,
     bytes_in,
     corrupt,
+    due_in,
     microseconds,
-    moment,
     run_in,
     run_to_row,
     schedule_in,
@@ -159,8 +159,7 @@ async def take(operation: ops.TakeDue, db: Connection, holder: Holder) -> ops.Ta
         except ValueError as exc:
             await db.fetch(_SET_ASIDE, key, escaped(f"it is damaged: {exc}"))
     found.sort(key=lambda each: each.schedule.due or datetime.min.replace(tzinfo=UTC))
-    after = await db.value(_AFTER)
-    return ops.Taken(found, None if after is None else moment(after))
+    return ops.Taken(found, due_in(await db.value(_AFTER)))
 
 
 async def advance(operation: ops.Advance, db: Connection, _holder: Holder) -> None:
@@ -194,8 +193,7 @@ async def page(at: Reading, query: ScheduleList) -> Rows[tuple[Schedule, Sequenc
 
 async def next_due(at: Reading, _query: NextDue) -> datetime | None:
     """Return the earliest time at which a schedule is due."""
-    found = await at.db.value(_NEXT)
-    return None if found is None else moment(found)
+    return due_in(await at.db.value(_NEXT))
 
 
 def _listed(row: Row) -> tuple[Schedule, Sequence[tuple[Run, bytes | None]]]:

@@ -18,8 +18,8 @@ from warren.storage.rows import (
     SCHEDULE,
     bytes_in,
     corrupt,
+    due_in,
     microseconds,
-    moment,
     run_in,
     run_to_row,
     schedule_in,
@@ -142,8 +142,7 @@ def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Taken:
             continue
         db.execute(_TAKE, (holder.key, key))
         found.append(DueSchedule(schedule, bool(busy)))
-    after = db.execute(_AFTER, (now,)).get
-    return Taken(found, moment(after) if type(after) is int else None)
+    return Taken(found, due_in(db.execute(_AFTER, (now,)).get))
 
 
 def advance(operation: Advance, db: apsw.Connection, _holder: Holder) -> None:
@@ -175,8 +174,7 @@ def page(at: Reading, query: ScheduleList) -> Rows[tuple[Schedule, Sequence[tupl
 
 def next_due(at: Reading, _query: NextDue) -> datetime | None:
     """Return the earliest time at which a schedule is due."""
-    found = at.db.execute(_NEXT).get
-    return moment(found) if type(found) is int else None
+    return due_in(at.db.execute(_NEXT).get)
 
 
 def _listed(row: tuple[Any, ...]) -> tuple[Schedule, Sequence[tuple[Run, bytes | None]]]:

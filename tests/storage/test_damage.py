@@ -4,6 +4,7 @@
 import json
 import shutil
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +20,22 @@ from warren.base.errors import StoreError, WarrenError
 from warren.conversation.events import StreamTruncated
 from warren.conversation.inputs import Input
 from warren.conversation.peers import Peer
+from warren.conversation.schedules import Run, Schedule, Timing
 from warren.reports.audit import AuditEntry
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
-from warren.storage.operations import Attach, Delete, Enqueue, Lease, Release, RequestHandover
+from warren.storage.operations import (
+    Advance,
+    Attach,
+    Delete,
+    Enqueue,
+    Lease,
+    PutSchedule,
+    Release,
+    RequestHandover,
+)
 from warren.storage.queries import HandoverAnswer, StoredEvents, StoreNews
 from warren.storage.sqlite import SqliteStore, audit
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
@@ -35,6 +46,7 @@ NOT_MADE_UP: Final = {"transcript", "events", "head", "peers", "labels", "tenant
 
 NOT_SET_ASIDE: Final = ("labels", "holders", "attachments", "erasures", "creations", "requests", "sqlite_sequence")
 """Tables with rows that are removed, or made anew of others."""
+HOUR: Final = timedelta(hours=1)
 FILE_OF_A: Final = blob()
 
 
@@ -52,6 +64,9 @@ async def sample(path: Path) -> None:
         await written(store, updated(moved(last, entry(3, 3)), peer=Peer("ann")))
         await written(store, Enqueue("a", said, 9), Release("a", Lease(1)), Release("b", Lease(1)), Delete("c"))
         await written(store, Release("d", Lease(1)))
+        due = datetime(2126, 1, 1, tzinfo=UTC)
+        plan = Schedule("plan", "default", "local", NOW, "go", Timing(every="1h"), session_id="a", due=due)
+        await written(store, PutSchedule(plan, 9), Advance("plan", Run(due, "missed", NOW, "a"), due + HOUR))
     db = open_writer(StoreConfig(path / "store"))
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
     db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)), hex(zeroblob(32)))")
@@ -134,6 +149,9 @@ async def goes_on(folder: Path, shown: tuple[int, ...] = (3,)) -> set[str]:
             await outcome(service.start_turn(session_id, "go on"))
             await outcome(service.fork(session_id))
             await outcome(service.attachment(session_id, str(FILE_OF_A.attachment.sha256)))
+        listed = await outcome(service.schedules())
+        if not isinstance(listed, WarrenError):
+            named |= {each.row for each in listed.damaged}
         entries = await service.audit(limit=1000)
         assert "create" in {each.action for each in entries.entries}
         return named | {f"entry {each.row}" for each in entries.damaged}
