@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from warren.actors.calls.firing import Firing
+from warren.actors.calls.firing import ScheduleActor
 from warren.actors.calls.history import LoadHistory
 from warren.actors.calls.local import Local
 from warren.actors.calls.service import Service
@@ -159,7 +159,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None, *, takes_u
         nursery.start_soon(watcher.watch_loop)
         if takes_up:
             nursery.start_soon(watcher.recover_loop)
-            nursery.start_soon(Firing(Local(supervisor)).run)
+            nursery.start_soon(ScheduleActor(Local(supervisor)).run)
         nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
         history = LoadHistory(supervisor, loop)

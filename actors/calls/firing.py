@@ -1,6 +1,5 @@
 """What is due by a schedule: its prompt goes into the inbox of its session, or of a new session."""
 
-import contextlib
 import logging
 from datetime import datetime
 from typing import Final
@@ -20,7 +19,6 @@ from warren.conversation.inputs import Input
 from warren.conversation.options import SessionTemplate
 from warren.conversation.schedules import GRACE, Run, Schedule, firing_of, key_of
 from warren.storage.operations import Advance, DueSchedule, TakeDue
-from warren.storage.queries import NextDue
 
 MOST: Final = 100
 """Schedules that a process deals with at once."""
@@ -32,7 +30,7 @@ logger: Final = logging.getLogger("warren.schedules")
 
 
 @define(eq=False)
-class Firing:
+class ScheduleActor:
     """Deals with the schedules of a runtime that are due, one task each.
 
     A schedule is taken for this process alone, and stays taken until it has advanced or the process is dead. Each run
@@ -43,11 +41,9 @@ class Firing:
     _at_work: set[str] = attrs.field(factory=set)
 
     async def run(self) -> None:
-        """Deal with what is due, until cancelled."""
+        """Deal with what is due, until cancelled. The watcher of the store tells of what others have left."""
         alarm, storage = self._local.supervisor.alarm, self._local.supervisor.shared.storage
         async with trio.open_nursery() as nursery:
-            with contextlib.suppress(StoreError):  # `recover_loop` looks again
-                alarm.set(await storage.read(NextDue()))
             while True:
                 await alarm.wait(storage.now)
                 if storage.node is not None and storage.node.draining:
