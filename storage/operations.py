@@ -256,13 +256,14 @@ class Label(Operation[Labelled]):
     """Change a session's labels, its title and its allowed tools; None removes a label. A running turn goes on.
 
     Fails with SessionNotFoundError if there is no such session or it is archived, with StoreError(cause="leased") if
-    another process has the session: that one would go on showing the old labels.
+    another process has the session: that one would go on showing the old labels. A process that counts as dead stores
+    nothing more under the lease that it had if tools are named: it would allow them again.
 
     Attributes:
         session_id: the session.
         changes: the labels to change.
         title: the new title; None leaves it as it is.
-        ask_again: names of tools that are no longer allowed.
+        ask_again: names of tools that are no longer allowed, also by answers that their calls have not got yet.
     """
 
     session_id: str

@@ -1,7 +1,8 @@
 """Rows of a store and their values, the same in each home with a database. Each value that is read is checked here."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import attrgetter
@@ -253,6 +254,13 @@ def wait_in(row: tuple[Any, ...]) -> Wait:
         until=time_in(until, "until"),
         **{name: getattr(rest, name) for name in _WAIT_DETAILS},
     )
+
+
+def sound_waits(rows: Iterable[tuple[Any, ...]]) -> Iterator[Wait]:
+    """Yield the waits of rows of a key and `WAIT` that are not damaged."""
+    for _, *columns in rows:
+        with contextlib.suppress(ValueError):
+            yield wait_in(tuple(columns))
 
 
 def in_background(wait: Wait) -> bool:

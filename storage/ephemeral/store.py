@@ -20,6 +20,7 @@ from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import SessionRecord
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule, key_of
+from warren.conversation.waits import forgetting
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
@@ -241,6 +242,7 @@ class EphemeralStore(Contents):
         """Apply the operation."""
         session = self._session(operation.session_id)
         session.record = relabelled(session.record, operation.changes, operation.title, operation.ask_again)
+        session.set_waits(forgetting(session.open_waits, operation.ask_again))
         self._changes += 1
         return Labelled(session.record, self._changes)
 

@@ -7,11 +7,11 @@ from typing import Final
 from warren.conversation.attachments import Attachment
 from warren.storage.operations import Attach, Sweep
 from warren.storage.postgres.driver import Connection, escaped, unescaped
-from warren.storage.postgres.lease import Holder, rival
+from warren.storage.postgres.lease import END_LEASE, Holder, rival
 from warren.storage.postgres.reading import Reading
 from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
 from warren.storage.refusals import not_found
-from warren.storage.rows import DELETED, SEQ_STRIDE
+from warren.storage.rows import DELETED
 
 # The lock keeps the session from being deleted meanwhile; turns of it are stored all the same.
 _SESSION: Final = f"""
@@ -67,11 +67,6 @@ _NAMED: Final = """
 _OF_HOLDER: Final = "WHERE session = $1::int8 AND blob = $2::int8 AND holder = $3::int"
 _SETTLE: Final = f"UPDATE warren.attachments SET holder = NULL {_OF_HOLDER}"
 _REMOVE: Final = f"DELETE FROM warren.attachments {_OF_HOLDER}"
-# Its holder, which counts as dead and may wake up, must not store a message that names the file.
-_FENCE: Final = f"""
-    UPDATE warren.sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
-    WHERE key = $1::int8 AND holder <> $2::int
-"""
 _UNUSED: Final = """
     DELETE FROM warren.blobs WHERE key = $1::int8
         AND NOT EXISTS (SELECT FROM warren.attachments WHERE blob = $1::int8)
@@ -105,7 +100,7 @@ async def sweep(_operation: Sweep, db: Connection, holder: Holder) -> None:
         if await db.value(_NAMED, session, sha256):
             await db.fetch(_SETTLE, session, blob, owner)
         else:
-            await db.fetch(_FENCE, session, holder.key)
+            await db.fetch(END_LEASE, session, holder.key)  # its holder must not store a message that names the file
             await db.fetch(_REMOVE, session, blob, owner)
             await db.fetch(_UNUSED, blob)
             await db.fetch(_CHANGED, session)

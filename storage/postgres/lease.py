@@ -28,6 +28,7 @@ from warren.storage.membership import ForgottenError, boot_time, is_newest, new_
 from warren.storage.own_process import has_ended, own_name
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
+from warren.storage.rows import SEQ_STRIDE
 
 GRACE: Final = 1 / 3
 """The time without a lock that a process may have, as a share of the time of its leases."""
@@ -38,6 +39,11 @@ Its clock may run a little slow. It is not a share of the leases themselves, bec
 its knowing, as when the server ends its connection.
 """
 RENEWALS: Final = 12
+END_LEASE: Final = f"""
+    UPDATE warren.sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
+    WHERE key = $1::int8 AND holder <> $2::int
+"""
+"""Fences the holder of a session that counts as dead: it may hang, and wake up later."""
 """Renewals in the time of one lease, so that three come in the time without a lock."""
 _LOCKED: Final = f"""EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objsubid = 2
     AND objid = h.key::oid AND granted

@@ -12,12 +12,13 @@ from warren.base.errors import StoreError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.records import SessionRecord
+from warren.conversation.waits import forgetting
 from warren.storage import operations as ops
 from warren.storage.postgres import attachments, audit, forking, inbox, schedules, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
-from warren.storage.postgres.lease import Holder, rival_of
+from warren.storage.postgres.lease import END_LEASE, Holder, rival_of
 from warren.storage.postgres.reading import record_of
 from warren.storage.refusals import leased, not_found, retired, taken_over
 from warren.storage.rows import (
@@ -33,6 +34,7 @@ from warren.storage.rows import (
     details_text,
     in_background,
     number_in,
+    sound_waits,
 )
 
 _CLAIMED: Final = f"""
@@ -202,6 +204,10 @@ async def label(operation: ops.Label, db: Connection, holder: Holder) -> ops.Lab
     record = relabelled(record, operation.changes, operation.title, operation.ask_again)
     labels, title = codec.encode(record.labels).decode(), None if record.title is None else escaped(record.title)
     details = escaped(details_text(record)) if operation.ask_again else None
+    if operation.ask_again:
+        await db.fetch(END_LEASE, session, holder.key)  # its holder must not store what was allowed before
+        for each in forgetting(sound_waits(await waits.open_of(db, session)), operation.ask_again):
+            await waits.put(db, session, each)
     values = labels, array(marks_of(record.labels)), title, details
     return ops.Labelled(record, await db.value(_LABEL, session, *values))
 

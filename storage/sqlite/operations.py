@@ -16,6 +16,7 @@ from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.records import CompactionEntry, EventRow
+from warren.conversation.waits import forgetting
 from warren.storage.operations import (
     Archive,
     Claim,
@@ -48,12 +49,13 @@ from warren.storage.rows import (
     number_in,
     record_to_row,
     row_to_record,
+    sound_waits,
 )
 from warren.storage.sqlite import attachments, audit, open_turns, schedules, waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
-from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.lease import END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # The fence: a tombstone, and a session under another lease, are left alone, and then no key is returned. An archived
@@ -286,6 +288,10 @@ def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
     record = row_to_record(db.execute(_RECORD_OF, (key,)).get)
     record = relabelled(record, operation.changes, operation.title, operation.ask_again)
     details = details_text(record) if operation.ask_again else None
+    if operation.ask_again:
+        db.execute(END_LEASE, (key, holder.key))  # its holder must not store what was allowed before
+        open_waits = sound_waits(waits.open_of(db, key))
+        waits.put(db, [(key, each) for each in forgetting(open_waits, operation.ask_again)])
     values = codec.encode(record.labels).decode(), record.title, details, key
     return Labelled(record, db.execute(_LABEL, values).get)
 

@@ -1,6 +1,6 @@
 """The things that tool calls wait for, and the answers to them. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
@@ -89,3 +89,12 @@ class Wait:
     def changed(self, **changes: Any) -> "Wait":
         """Return a copy with other values of the named fields."""
         return attrs.evolve(self, **changes)
+
+
+def forgetting(waits: Iterable[Wait], tools: Collection[str]) -> list[Wait]:
+    """Return those of some waits whose answers allow one of some tools for the session, changed so that they do not."""
+    return [
+        wait.changed(decision=attrs.evolve(wait.decision, remember=False))
+        for wait in waits
+        if wait.name in tools and wait.decision is not None and wait.decision.remember
+    ]

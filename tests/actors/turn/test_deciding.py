@@ -1,5 +1,6 @@
 """Decisions about calls that wait: all of them in one list, for a session, twice, and while somebody prompts."""
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -13,10 +14,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.asking import ask
 from tests.support.faulty_store import Faults
+from tests.support.hanging import expire_leases, store_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import open_runtime
 from warren.actors.calls.service import Service
-from warren.base.errors import InvalidParamsError, SessionBusyError, SessionNotRunningError
+from warren.base.errors import InvalidParamsError, SessionBusyError, SessionNotRunningError, StoreError
 from warren.base.principals import Principal
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
@@ -231,6 +233,25 @@ async def test_an_allowed_tool_is_taken_back_while_its_session_changes_hands(tmp
             await second.wait_turn(session_id)
         assert (await change.value()).state.allowed_tools == ()
         assert (await second.read(session_id)).state.allowed_tools == ()
+
+
+async def test_an_allowed_tool_is_taken_back_from_a_process_that_was_taken_for_dead(tmp_path: Path) -> None:
+    """The other process does not take the session: the first one goes on with it, and asks about the tool again."""
+    opened = partial(open_runtime, FunctionModel(digs), store=tmp_path, tools=[dig, survey], config=ASK)
+    async with opened() as first, opened() as second, trio.open_nursery() as nursery:
+        session_id = await begin(nursery, first, "here")
+        await first.approve_tool(session_id, "here-1", "allow", remember=True)
+        await wait_all_tasks_blocked()
+        await expire_leases(first)
+        assert (await second.label(session_id, ask_again=("dig",))).state.allowed_tools == ()
+        (await store_of(first)).me.clock = time.time  # as a clock that was put back: it counts on its leases
+        turn = ask(nursery, partial(first.start_turn, mode="queue", idempotency_key="k"), session_id, "lawn")
+        assert (await turn.failure(StoreError)).cause == "lease_lost"
+        nursery.start_soon(partial(first.start_turn, session_id, "lawn", mode="queue", idempotency_key="k"))
+        await wait_all_tasks_blocked()
+        (call,) = await waiting(first)
+        assert RUN == ["here"]
+        await first.approve_tool(session_id, call, "deny")
 
 
 async def test_what_is_allowed_survives_a_restart(stored: Open) -> None:

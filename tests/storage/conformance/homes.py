@@ -5,6 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+import psycopg
+
 from tests.storage.samples import NOW, opened
 from tests.support.postgres import available, database
 from warren.base.errors import WarrenError
@@ -14,6 +17,7 @@ from warren.settings.config import PostgresConfig
 from warren.storage.ephemeral import EphemeralStore
 from warren.storage.operations import Enqueue, Operation
 from warren.storage.postgres import PostgresStore
+from warren.storage.sqlite import SqliteStore
 from warren.storage.store import Store
 
 Home = Callable[[Path], AbstractAsyncContextManager[Store]]
@@ -53,6 +57,22 @@ async def done(store: Store, operation: Operation[Any]) -> Any:
     if isinstance(outcome, WarrenError):
         raise outcome
     return outcome
+
+
+def forget(store: Store) -> Callable[[], None]:
+    """Let the process of a store go on as a new one; the old one counts as dead. Return a function that wakes it up."""
+    assert isinstance(store, SqliteStore | PostgresStore)
+    if isinstance(store, PostgresStore):
+        with psycopg.connect(store._writer.config.url, autocommit=True) as db:  # noqa: SLF001 - of the test's own
+            db.execute("UPDATE warren.holders SET graced_until = now(), expires_at = now()")
+    me, hung = store.me, attrs.asdict(store.me, recurse=False)
+    me.die()
+
+    def wake() -> None:
+        for name, each in hung.items():
+            setattr(me, name, each)
+
+    return wake
 
 
 def put(

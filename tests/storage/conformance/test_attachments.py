@@ -9,7 +9,7 @@ import pytest
 from psycopg.errors import LockNotAvailable
 
 from tests.storage.conformance import homes
-from tests.storage.conformance.homes import Home, done, put
+from tests.storage.conformance.homes import Home, done, forget, put
 from tests.storage.files import BYTES, blob, with_file
 from tests.storage.samples import NOW, step, turn, wait
 from tests.support.postgres import available
@@ -23,17 +23,7 @@ from warren.storage.operations import Attach, Claim, Delete, Fork, Lease, Releas
 from warren.storage.postgres import PostgresStore, attachments
 from warren.storage.postgres.driver import Connection
 from warren.storage.queries import AttachmentBytes, StoredAttachment, StoredMessages, UnsureFiles
-from warren.storage.sqlite import SqliteStore
 from warren.storage.store import Store
-
-
-def forget(store: Store) -> None:
-    """Let the process of a store go on as a new one; the old one is dead."""
-    assert isinstance(store, SqliteStore | PostgresStore)
-    if isinstance(store, PostgresStore):
-        with psycopg.connect(store._writer.config.url, autocommit=True) as db:  # noqa: SLF001 - of the test's own
-            db.execute("UPDATE warren.holders SET graced_until = now(), expires_at = now()")
-    store.me.die()
 
 
 async def bytes_of(store: Store, session_id: str, of: Blob, tenant: str = "default") -> bytes | None:
@@ -102,12 +92,10 @@ async def test_a_process_that_was_taken_for_dead_names_no_file_that_is_gone(home
     async with home(tmp_path) as store:
         if isinstance(store, EphemeralStore):
             return
-        assert isinstance(store, SqliteStore | PostgresStore)
         await store.write([turn("a"), Attach("a", (blob(),))])
-        hung = store.me.key
-        forget(store)
+        wake = forget(store)
         await done(store, Sweep())
-        store.me.key = hung
+        wake()
         (outcome,) = await store.write([with_file(turn("a", 1), blob())])
         assert isinstance(outcome, StoreError)
         assert outcome.cause == "lease_lost"

@@ -5,11 +5,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.storage.conformance.homes import Home, done
+from tests.storage.conformance.homes import Home, done, forget
 from tests.storage.samples import causes, entry, moved, turn, updated
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.calls.creation import Creation
 from warren.conversation.peers import Peer
+from warren.storage.ephemeral import EphemeralStore
 from warren.storage.operations import (
     Archive,
     Claim,
@@ -180,6 +181,25 @@ async def test_allowed_tools_are_taken_back(home: Home, tmp_path: Path) -> None:
             == await store.read(SessionRow("a", ANY_TENANT))
             == before.changed(allowed_tools=("dig", "fill"))
         )
+
+
+@pytest.mark.parametrize(("ask_again", "cause"), [((), None), (("dig",), "lease_lost")])
+async def test_a_process_that_was_taken_for_dead_allows_no_tool_again(
+    home: Home, tmp_path: Path, ask_again: tuple[str, ...], cause: str | None
+) -> None:
+    """It hung, another process took the tool back, and it wakes up: its turn is not stored. Labels leave it alone."""
+    async with home(tmp_path) as store:
+        if isinstance(store, EphemeralStore):
+            return  # nothing outlives its process
+        await done(store, updated(turn("a"), allowed_tools=("dig",)))
+        wake = forget(store)
+        await done(store, Label("a", {"n": "1"}, ask_again=ask_again))
+        wake()
+        (outcome,) = await store.write([updated(turn("a", 1), allowed_tools=("dig",))])
+        assert getattr(outcome, "cause", None) == cause
+        found = await store.read(SessionRow("a", ANY_TENANT))
+        assert found is not None
+        assert found.allowed_tools == (() if ask_again else ("dig",))
 
 
 async def test_labels_and_titles_survive_turns(home: Home, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from warren.storage.operations import (
     Commit,
     Delete,
     Fork,
+    Label,
     Lease,
     Release,
     StoreAnswer,
@@ -102,6 +103,23 @@ async def test_a_wait_takes_the_place_of_itself(home: Home, tmp_path: Path) -> N
         await done(store, after(first, first.record, waits=(changed, wait(2, "outside"))))
         assert (await claimed(store)).waits == (wait(0), changed, wait(1), wait(2, "outside"))
         assert (await claimed(store, "b")).waits == (wait(0),)
+
+
+async def test_a_tool_that_is_taken_back_is_not_remembered(home: Home, tmp_path: Path) -> None:
+    """By an answer that its call has not got yet: whoever goes on with the turn would allow the tool anew."""
+    remembers = Decision(allow=True, reason="why \0", remember=True)
+    answered = [wait(at, state="answered", decision=remembers) for at in range(2)]
+    dig, fill = answered[0], answered[1].changed(name="fill")
+    first = waiting("a", wait(0), wait(1).changed(name="fill"))
+    async with home(tmp_path) as store:
+        await done(store, first)
+        for each in (dig, fill):
+            await done(store, StoreAnswer("a", each, first.lease))
+        await done(store, Label("a", {"n": "1"}))
+        assert (await claimed(store)).waits == (dig, fill)
+        await done(store, Label("a", {}, ask_again=(dig.name, "none")))
+        forgets = attrs.evolve(remembers, remember=False)
+        assert (await claimed(store)).waits == (dig.changed(decision=forgets), fill)
 
 
 async def test_the_newest_of_an_id_is_found(home: Home, tmp_path: Path) -> None:
