@@ -102,7 +102,7 @@ class ToolRunner:
     ) -> Ran:
         """Do the work of a tool. Its errors are outcomes; Cancelled passes through, and what no tool may catch.
 
-        Run it in a task, and so in a context, of its own.
+        Work whose task is cancelled does not begin. Run it in a task, and so in a context, of its own.
 
         Args:
             work: the work, as `invoke` has it for a tool.
@@ -110,6 +110,8 @@ class ToolRunner:
             ask: asks the approver a question of the tool; None if nobody can be asked.
             limit: seconds that it may take; None is no limit.
         """
+        # The caller may have been woken and cancelled at one moment, and the work would run up to its first checkpoint.
+        await trio.lowlevel.checkpoint_if_cancelled()
         calling.set(call)
         asking.set(ask)
         ran = Ran("")

@@ -637,8 +637,12 @@ class ToolRun:
 
     async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         limit = tool.timeout or self.timeout
-        self._ran.add(call.id)
-        ran = await self._outcome(call, tool, number, partial(self.runner.invoke, tool, bound), limit)
+
+        def invoke() -> Awaitable[object]:
+            self._ran.add(call.id)
+            return self.runner.invoke(tool, bound)
+
+        ran = await self._outcome(call, tool, number, invoke, limit)
         if ran.gone and (there := self.waits.get(("client", call.id))) is not None:
             return await self.wait_for_result(call, there)
         if isinstance(ran.later, ToolOutput) and ran.later.token is not None:

@@ -344,6 +344,26 @@ async def test_closing_completes_what_is_open() -> None:
     ]
 
 
+async def test_a_call_that_is_cancelled_does_not_begin() -> None:
+    """It has done nothing, not even up to its first checkpoint, and so it begins anew once the turn goes on."""
+    begun = []
+
+    @tool
+    async def note() -> str:
+        """Note something."""
+        begun.append("note")
+        await trio.lowlevel.checkpoint()
+        return "noted"
+
+    approvals = Approvals(Gates(), 10, lambda _event: None, RunningTime(math.inf))
+    run = ToolRun({"note": note}, lambda _event: None, 10, ToolRunner(trio.CapacityLimiter(4)), approvals)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await run.run([call("a", "note")], 1)
+    assert begun == []
+    assert [(each.call_id, each.state) for each in run.unkept()[0]] == [("a", "waiting")]
+
+
 async def test_a_parameter_may_have_any_name() -> None:
     """A tool's parameters cannot collide with the machinery that calls it."""
 
