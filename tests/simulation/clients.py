@@ -8,12 +8,14 @@ import trio
 
 from tests.simulation.network import Call
 from tests.simulation.servers import FETCH
-from tests.simulation.users import PASSING, User, tried
+from tests.simulation.users import PASSING, User, shown, tried
 from warren.base.errors import SessionNotRunningError, WarrenError
 from warren.models.tools import Tool, tool
 from warren.transport.client.service import RemoteService, open_links
 
 R = TypeVar("R")
+Request = Callable[[RemoteService, Tool], Awaitable[R]]
+"""Sends a request of a client with its tool."""
 PATIENCE: Final = 5.0
 """Seconds for which a client tries to reach a process before it connects anew."""
 
@@ -30,40 +32,47 @@ class Client:
     user: User
     name: str
 
-    @property
-    def tool(self) -> Tool:
-        """Its tool."""
+    async def use(self, request: Request[R]) -> R:
+        """Send a request until its end is known; one that has failed leaves nothing of the calls that it has run.
+
+        Raises WarrenError.
+        """
+        number = 0
+        while True:
+            number += 1
+            try:
+                async with open_links(Call(reach=self.user.world.reach, ping_interval=1.0), PATIENCE) as opened:
+                    return await request(RemoteService(*opened), self._tool(number))
+            except WarrenError as exc:
+                if not (exc.retryable or exc.cause in PASSING):
+                    raise
+                self.user.note(f"{self.name} {number} is told {shown(exc)}")
+            await trio.sleep(self.user.chance.uniform(0.02, 0.2))
+
+    def _tool(self, number: int) -> Tool:
+        """Return its tool, as one of its requests has it."""
 
         @tool(name=FETCH)
         async def fetch(call: str) -> str:
             """Fetch something."""
             world = self.user.world
-            world.record.run_by_client(self.name, self.user.session_id, call)
+            world.record.run_by_client(f"{self.name} {number}", self.user.session_id, call)
             await trio.sleep(world.chance.choice((0.0, 0.05, 0.4)))
             return f"{call} is fetched"
 
         return fetch
 
-    async def use(self, act: Callable[[RemoteService], Awaitable[R]]) -> R:
-        """Send a request until its end is known. Raises WarrenError."""
-        while True:
-            try:
-                async with open_links(Call(reach=self.user.world.reach, ping_interval=1.0), PATIENCE) as opened:
-                    return await act(RemoteService(*opened))
-            except WarrenError as exc:
-                if not (exc.retryable or exc.cause in PASSING):
-                    raise
-            await trio.sleep(self.user.chance.uniform(0.02, 0.2))
-
     async def turn(self, key: str, prompt: str, **options: Any) -> Any:
         """Run a turn with the tool under a key."""
-        options |= {"mode": "queue", "idempotency_key": key, "extra_tools": [self.tool]}
-        return await self.use(lambda service: service.start_turn(self.user.session_id, prompt, **options))
+        options |= {"mode": "queue", "idempotency_key": key}
+        return await self.use(
+            lambda service, own: service.start_turn(self.user.session_id, prompt, extra_tools=[own], **options)
+        )
 
     async def wait(self) -> None:
         """Wait for the end of the turn that runs, and run its calls of the tool meanwhile."""
         try:
-            await self.use(lambda service: service.wait_turn(self.user.session_id, extra_tools=[self.tool]))
+            await self.use(lambda service, own: service.wait_turn(self.user.session_id, extra_tools=[own]))
         except SessionNotRunningError:
             pass
         except WarrenError as exc:  # the end of the turn, whichever it was

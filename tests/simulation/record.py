@@ -63,7 +63,7 @@ class Record:
         tokens: the completion token that each call has got last, by session and id.
         handed: the sessions and ids of the calls that are stored as those that wait for a result from outside.
         entered: the sessions and ids of the calls in the background whose results are stored as inputs.
-        asked: the calls that each client has run, by the number of the client.
+        asked: the calls that each request of a client has run, with the name of the request.
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
         worn: the turns that had taken more processes down than a turn may, by session and number of the first event,
             each with the number of processes: they are to be ended, and no others.
@@ -119,14 +119,17 @@ class Record:
         if (session_id, call_id) in self.handed:
             self.blame(f"{node} ran {call_id} again, which is stored as one that waits for its result")
 
-    def run_by_client(self, client: str, session_id: str, call_id: str) -> None:
-        """Note that a client begins to run a tool: it runs no call twice, and none whose result is stored."""
-        self.note(f"{client} runs {call_id}")
-        if (client, call_id) in self.asked:
-            self.blame(f"{client} ran {call_id} a second time")
+    def run_by_client(self, request: str, session_id: str, call_id: str) -> None:
+        """Note that a client begins to run a tool: no call twice in one request, and none whose result is stored.
+
+        A request that has failed has left its call without a result, and the next one is asked for it again.
+        """
+        self.note(f"{request} runs {call_id}")
+        if (request, call_id) in self.asked:
+            self.blame(f"{request} ran {call_id} a second time")
         if (session_id, call_id) in self.kept:
-            self.blame(f"{client} was asked for {call_id}, whose result is stored")
-        self.asked.add((client, call_id))
+            self.blame(f"{request} was asked for {call_id}, whose result is stored")
+        self.asked.add((request, call_id))
 
     def request(self, session_id: str | None, tenants: Iterable[str]) -> None:
         """Note a request to the model: the texts of a session are of its tenant alone."""
