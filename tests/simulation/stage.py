@@ -172,7 +172,7 @@ class Stage:
     async def _befall(self, fault: Fault) -> None:
         await trio.sleep_until(fault.at)
         node = next((each for name, each in self.world.nodes.items() if name.startswith(fault.slot)), None)
-        if node is not None:
+        if node is not None and not self.world.calm:
             self.world.record.note(f"{fault.kind} {node.name}")
             await FAULTS[fault.kind](node, fault.lasts)
 

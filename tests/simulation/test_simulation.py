@@ -92,6 +92,13 @@ def test_a_failing_plan_becomes_small() -> None:
     assert {*small.operations, *small.faults} == wanted
 
 
+@pytest.mark.parametrize("at", [0.3, 0.4, 0.5, 0.6])
+def test_no_fault_comes_once_the_users_are_done(at: float) -> None:
+    """No process is killed that is asked whether its sessions rest: faults of a plan that became small come late."""
+    makes = [Operation(number, 0.01, number, "session/create with instructions") for number in range(5)]
+    assert run(Plan(0, tuple(makes), (Fault(at, "kill", "anna", 0.1),), nodes=False)).wrong == []
+
+
 def test_a_plan_of_nothing_keeps_all_promises() -> None:
     """Without operations and faults nothing is wrong, and there are promises to keep."""
     assert CHECKS
