@@ -16,6 +16,7 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
+from tests.support.hanging import expire_leases, store_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
@@ -798,6 +799,26 @@ async def test_a_result_is_refused_if_an_earlier_process_has_reported_the_call(t
         with pytest.raises(InvalidParamsError, match="waits no more"):
             await service.complete_tool(orders.tokens[0], "sent")
         assert await settled(service, session_id) == messages
+
+
+async def test_a_result_is_refused_if_another_process_has_reported_the_call_meanwhile(tmp_path: Path) -> None:
+    """The process of the call hung while it ran, and hears of that as the result comes."""
+    orders = Orders(takes=600.0)
+    async with orders.open(tmp_path) as service, orders.open(tmp_path) as other:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go")
+        await expire_leases(service)
+        await trio.sleep(60)
+        messages = await settled(other, session_id)
+        assert "not known: the process ended while this call ran" in prompts(messages)[1]
+        (await store_of(service)).me.clock = orders.clock
+        with pytest.raises(StoreError, match="has taken the session over"):
+            await service.complete_tool(orders.tokens[0], "sent")
+        for _ in range(2):
+            with pytest.raises(InvalidParamsError, match="waits no more"):
+                await service.complete_tool(orders.tokens[0], "sent")
+        await trio.sleep(600)
+        assert await settled(other, session_id) == messages
 
 
 async def test_a_result_that_was_taken_enters_though_the_process_ends(tmp_path: Path) -> None:
