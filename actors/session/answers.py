@@ -76,5 +76,5 @@ def _field(message: GiveAnswer) -> str:
 
 def waiting_for(turn: TurnView) -> SessionBusyError:
     """Return the error for the prompt of a caller that does not wait, while the calls of the open turn wait."""
-    details = {"waiting_for": [codec.to_data(each) for each in turn.waiting_for]}
-    return SessionBusyError(f"the session's turn waits: {turn.waits}", details=details)
+    calls = [{**codec.to_data(each), "since": each.since.isoformat()} for each in turn.waiting_for]
+    return SessionBusyError(f"the session's turn waits: {turn.waits}", details={"waiting_for": calls})
