@@ -8,7 +8,7 @@ import trio
 
 from tests.simulation.network import Call
 from tests.simulation.servers import FETCH
-from tests.simulation.users import PASSING, User, shown, tried
+from tests.simulation.users import User, passes, shown, tried
 from warren.base.errors import SessionNotRunningError, WarrenError
 from warren.models.tools import Tool, tool
 from warren.transport.client.service import RemoteService, open_links
@@ -32,10 +32,10 @@ class Client:
     user: User
     name: str
 
-    async def use(self, request: Request[R]) -> R:
+    async def use(self, request: Request[R], *, changes: bool = False) -> R:
         """Send a request until its end is known; one that has failed leaves nothing of the calls that it has run.
 
-        Raises WarrenError.
+        With `changes` it may change something, so that its errors alone say if it is sent again. Raises WarrenError.
         """
         number = 0
         while True:
@@ -44,7 +44,7 @@ class Client:
                 async with open_links(Call(reach=self.user.world.reach, ping_interval=1.0), PATIENCE) as opened:
                     return await request(RemoteService(*opened), self._tool(number))
             except WarrenError as exc:
-                if not (exc.retryable or exc.cause in PASSING):
+                if not passes(exc, changes=changes):
                     raise
                 self.user.note(f"{self.name} {number} is told {shown(exc)}")
             await trio.sleep(self.user.chance.uniform(0.02, 0.2))
@@ -66,7 +66,8 @@ class Client:
         """Run a turn with the tool under a key."""
         options |= {"mode": "queue", "idempotency_key": key}
         return await self.use(
-            lambda service, own: service.start_turn(self.user.session_id, prompt, extra_tools=[own], **options)
+            lambda service, own: service.start_turn(self.user.session_id, prompt, extra_tools=[own], **options),
+            changes=True,
         )
 
     async def wait(self) -> None:

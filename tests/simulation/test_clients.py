@@ -7,7 +7,9 @@ import pytest
 import trio
 
 from tests.simulation.clients import Client
+from tests.simulation.plan import Fault, Operation, Plan
 from tests.simulation.record import Record
+from tests.simulation.stage import run
 from tests.simulation.users import Told, User
 from tests.simulation.world import World, empty_store
 from warren.base.errors import StoreError
@@ -15,7 +17,7 @@ from warren.models.tools import Tool
 from warren.storage.sqlite.file import FILE_NAME
 from warren.transport.client.service import RemoteService
 
-pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("silent_log")]
+pytestmark = pytest.mark.usefixtures("silent_log")
 
 
 async def asked(folder: Path, *, times: int, fails: int) -> Record:
@@ -45,8 +47,20 @@ async def asked(folder: Path, *, times: int, fails: int) -> Record:
     [(1, 0, 0), (1, 2, 0), (2, 0, 1)],
     ids=["once", "again after an error", "twice in a request"],
 )
+@pytest.mark.virtual_time
 async def test_a_request_runs_a_call_once(tmp_path: Path, times: int, fails: int, wrong: int) -> None:
     """A request that fails leaves its call without a result, so the next one may be asked for it; one runs it once."""
     record = await asked(tmp_path, times=times, fails=fails)
     assert len(record.wrong) == wrong
     assert sum(" runs s0.1-0-0" in line for line in record.diary) == times * (fails + 1)
+
+
+def test_a_client_takes_the_end_of_a_key_for_its_end() -> None:
+    """A stop ends a turn that is stored at its end, and its key: the client that asks again hears that, and is done."""
+    made = Operation(0, 0.0, 0, "session/create with turns that are stored at their end")
+    other = Operation(1, 0.0, 2, "session/create with a prompt")
+    asks = Operation(2, 0.1, 0, "turn/start with a tool of a client")
+    faults = [Fault(0.6, "leave", slot, 0.3) for slot in ("anna", "berta")]
+    stage = run(Plan(18, (made, other, asks), faults))
+    assert stage.wrong == []
+    assert stage.told[0].prompts["s0.2"].error is not None

@@ -132,6 +132,11 @@ class Told:
         return f"peer-{self.place}"
 
 
+def passes(error: WarrenError, *, changes: bool) -> bool:
+    """Return whether a request is to be sent again: of one that changes something the error alone says so."""
+    return error.retryable or (not changes and error.cause in PASSING)
+
+
 def shown(outcome: Any) -> str:
     """Return an outcome for the diary, which has no ids: they differ from run to run."""
     if isinstance(outcome, WarrenError):
@@ -208,9 +213,9 @@ class User:
                 try:
                     return await act(node.service.as_(principal))
                 except WarrenError as exc:
-                    passes = exc.retryable or (not changes and exc.cause in PASSING)
-                    self.note(f"{node.name} says {'' if passes else 'finally '}{shown(exc)}")
-                    if not (again and passes):
+                    final = not passes(exc, changes=changes)
+                    self.note(f"{node.name} says {'finally ' if final else ''}{shown(exc)}")
+                    if final or not again:
                         raise
             if not again:
                 raise GoneError
