@@ -485,7 +485,7 @@ class SessionActor:
                         each.refuse(ending.copy()) if isinstance(ending, WarrenError) else each.answer(None)
                 case Effect.HANG_UP:
                     self.log.close()
-                case Effect.LEAVE if self.log.pending:
+                case Effect.LEAVE if self.conversation.pending:
                     self._send(self._store_pending)
                 case Effect.LEAVE:
                     self._leave()
@@ -1123,13 +1123,13 @@ class SessionActor:
         return self._leave
 
     def _leave(self) -> None:
-        """Leave memory, unless something was asked of the session meanwhile or events are still not stored."""
+        """Leave memory, unless something was asked of the session meanwhile or the store still has to get something."""
         machine = self._machine
         conversation = self.conversation
         asked = self._mail or self.mailbox.waiting or self._has_work or conversation.inbox.has_callers
         tools = any(not each.of_client for each in self._turn_tools.values())  # they would be gone
         held = tools or self.background.waits or (self._stays and conversation.current and conversation.sleeps)
-        leaves = machine.state is State.LEAVING and not (asked or held or self._errands or self.log.pending)
+        leaves = machine.state is State.LEAVING and not (asked or held or self._errands or conversation.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
     def terminate(self, error: Callable[[], WarrenError]) -> None:

@@ -19,7 +19,14 @@ from warren.actors.turn.compaction import prefix_of
 from warren.actors.turn.left import left_events, left_results
 from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
 from warren.actors.turn.toolbox import SLACK
-from warren.base.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
+from warren.base.errors import (
+    AgentError,
+    LeasedError,
+    SessionNotFoundError,
+    SessionNotRunningError,
+    StoreError,
+    WarrenError,
+)
 from warren.base.values import define, frozen
 from warren.calls.creation import Creation
 from warren.conversation import codec
@@ -108,6 +115,7 @@ class Conversation:
     called: bool = False
     rewound: bool = False
     _lapses: int = 0
+    _put_back: OpenTurn | None = None  # the open turn as it was put back, if the store does not have it so
     _refused: int = 0  # bytes of the newest commit if the store could not take it
     _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
     _labelled: int = 0  # the number of the store's change that the labels are of
@@ -189,6 +197,14 @@ class Conversation:
         problem = "the session runs no turn"
         return self.doubt or SessionNotRunningError(problem, session_id=self.log.session_id)
 
+    @property
+    def pending(self) -> bool:
+        """Whether the store is to get something before the session leaves memory.
+
+        That is events, and that the open turn is put back: whoever goes on with it would count a death else.
+        """
+        return self.log.pending or (self._put_back is not None and self._put_back is self.open_turn)
+
     # -- loading
 
     async def create(
@@ -266,8 +282,9 @@ class Conversation:
             logger.error("%s: it is passed over", problem)
         left, kept = self.open_turn, record.turn
         same = left is not None and kept is not None and (left.first_seq, left.lives) == (kept.first_seq, kept.lives)
-        if left is not None and kept is not None and same and left.parked:
-            record = record.changed(turn=kept.changed(deaths=left.deaths, parked=True))  # as of `roll_back`
+        if left is not None and kept is not None and same and left.parked and not kept.parked:
+            self._put_back = kept.changed(deaths=left.deaths, parked=True)  # as of `roll_back`
+            record = record.changed(turn=self._put_back)
         self._begin(record)
         self._take_lease(claimed.lease)
         went_back_at = self.storage.went_back_at
@@ -279,14 +296,14 @@ class Conversation:
         self.inbox.load(claimed.inbox, claimed.inbox_to, () if record.turn is None else record.turn.inputs)
 
     async def store_pending(self) -> WarrenError | None:
-        """Store the events of a turn that the store refused before; if it refuses again, they stay here.
+        """Store what the store refused before, events of a turn or that it is put back; if it refuses again, it stays.
 
-        Return the error of the store, if it refuses them.
+        Return the error of the store, if it refuses.
 
         A locked store has been waited for when it refused the turn, so it is not waited for as long again.
         """
         for _ in range(2):
-            if self.log.pending:
+            if self.pending:
                 try:
                     await self.acquire()
                     record = self.known.changed(last_seq=self.log.last_seq)
@@ -295,6 +312,9 @@ class Conversation:
                     hurried, base = self._locked, self._base()
                     commit = Commit(record, (), events, lease=lease, charges=charges, hurried=hurried, base=base)
                     await self.write(commit)
+                except (LeasedError, SessionNotFoundError) as exc:
+                    self._put_back = None  # it is for others to say what becomes of the turn
+                    return exc
                 except WarrenError as exc:
                     # A storage actor that crashed has restarted by the second try. A full or locked store would only
                     # hold up the end of the session.
@@ -303,6 +323,7 @@ class Conversation:
                 else:
                     self.charges.clear()
                     self.keep(record)
+                    self._put_back = None
                     self.log.committed()
         return None
 
@@ -500,7 +521,8 @@ class Conversation:
         record = outcome.charged(base, self.known)
         if record.turn is not None:  # the process lives on: whoever goes on with it, it has not died of it
             spent, usage = outcome.spent, outcome.usage
-            record = record.changed(turn=record.turn.changed(usage=usage, spent=spent, deaths=deaths, parked=True))
+            self._put_back = record.turn.changed(usage=usage, spent=spent, deaths=deaths, parked=True)
+            record = record.changed(turn=self._put_back)
         self.context.truncate(record.message_count)
         self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
         self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]

@@ -19,8 +19,9 @@ from tests.support.checks import names
 from tests.support.compacting import wants_summary
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
-from tests.support.models import Emit, FunctionModel, reply
+from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
+from tests.support.waiting import until
 from warren.actors.calls.service import Service
 from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived, Loaded, Retire
@@ -37,9 +38,9 @@ from warren.conversation.messages import AssistantMessage, FileBlock, ToolResult
 from warren.conversation.views import TurnResult
 from warren.mailbox import Mail
 from warren.models.model import ModelReply, ModelRequest, TextPiece
-from warren.models.tools import Tool, tool
+from warren.models.tools import Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
-from warren.storage.operations import Claimed, Lease
+from warren.storage.operations import Claimed, Commit, Lease
 from warren.storage.queries import SessionRow
 
 pytestmark = pytest.mark.virtual_time
@@ -543,6 +544,63 @@ async def test_a_process_that_loses_its_store_again_and_again_has_not_died(tmp_p
         log = names(await replay(service, session_id))
         assert (script.asked, log[-1]) == (6, "run_completed")
         assert sorted(script.runs) == ["late", "now"]
+
+
+@tool
+async def order() -> ToolOutput:
+    """Order."""
+    await trio.lowlevel.checkpoint()
+    return ToolOutput.later(current_call().token(expires=60))
+
+
+def ordering(store: Path, faults: Faults | None = None, **limits: Any) -> Any:
+    """Open a runtime whose model orders once, on a store that has the virtual clock."""
+    model = says(reply("", ToolUseBlock("order", "order")), ["gone on"])
+    config, clock = Config(limits=Limits(**limits)), trio.current_time
+    return open_runtime(model, store=store, tools=[order], faults=faults, config=config, clock=clock)
+
+
+async def not_put_aside(service: Service, faults: Faults) -> str:
+    """Return a session whose turn has ordered, and could not be stored as one that waits."""
+    async with trio.open_nursery() as nursery:
+        session_id, faults.delay = await new_session(service), 1
+        turn = ask(nursery, service.start_turn, session_id, "go", mode="busy")
+        await until(lambda: (actor := supervisor_of(service).find(session_id)) is not None and actor.conversation.waits)
+        faults.refuse, faults.refuse_kinds, faults.delay = apsw.FullError("no room"), (Commit,), 0
+        await turn.failure(StoreError)
+    return session_id
+
+
+@pytest.mark.parametrize("lapses", [False, True])
+async def test_a_session_that_leaves_memory_before_its_turn_goes_on_has_not_died(
+    tmp_path: Path, *, lapses: bool
+) -> None:
+    """A store that refuses to put a turn aside for longer than a session may be idle costs the turn no life."""
+    faults = Faults()
+    async with ordering(tmp_path, faults, resumptions=0, idle_after=1) as service:
+        session_id = await not_put_aside(service, faults)
+        storage_of(service).fence.lapses += lapses
+        await trio.sleep(10)
+        faults.refuse = None
+        await trio.sleep(1_000)
+        assert names(await replay(service, session_id))[-1] == "run_completed"
+
+
+async def test_a_session_leaves_memory_if_another_process_has_the_turn_that_it_put_back(tmp_path: Path) -> None:
+    """That process has counted the death, and has no use for what could not be stored."""
+    faults = Faults()
+    async with ordering(tmp_path, faults, idle_after=5) as one:
+        session_id = await not_put_aside(one, faults)
+        actor = supervisor_of(one).find(session_id)
+        assert actor is not None
+        actor.conversation.release()  # else the other process would have to wait for the end of the lease
+        async with ordering(tmp_path, idle_after=1_000) as two:
+            with trio.move_on_after(1):
+                await two.wait_turn(session_id)
+            assert supervisor_of(one).find(session_id) is not None
+            await trio.sleep(10)
+            assert supervisor_of(two).find(session_id) is not None
+            assert supervisor_of(one).find(session_id) is None
 
 
 async def test_a_turn_does_not_have_the_deaths_of_an_earlier_one() -> None:
