@@ -50,7 +50,7 @@ from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
 from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
-from warren.actors.turn.left import NOTHING_LEFT, is_elsewhere, left_elsewhere
+from warren.actors.turn.left import NOTHING_LEFT, cancels, left_elsewhere
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.steps import Steps
@@ -821,10 +821,16 @@ class SessionActor:
     async def _left_elsewhere(self) -> Sequence[Callable[[], None]]:
         """Return the functions that have the work of calls of the open turn end that goes on elsewhere."""
         conversation = self.conversation
-        if not any(map(is_elsewhere, conversation.waits.values())):
-            return ()
-        tools = await self._planner.tools_of(conversation.known)
-        return left_elsewhere(conversation.calls, conversation.waits, {**tools, **self._turn_tools})
+        waits = left_elsewhere(conversation.calls, conversation.waits)
+        return await self._cancels(waits) if waits else ()
+
+    async def _cancels(self, waits: Sequence[Wait]) -> Sequence[Callable[[], None]]:
+        tools = await self._planner.tools_of(self.conversation.known)
+        return cancels(waits, {**tools, **self._turn_tools})
+
+    async def _cancel(self, waits: Sequence[Wait]) -> Result:
+        """Have work of a turn that has ended end too, once the MCP servers have connected or failed to."""
+        return partial(_call_all, await self._cancels(waits))
 
     def _count_left(self, kept: OpenTurn, outcome: str, events: int) -> None:
         """Count a turn that has ended without running here."""
@@ -989,6 +995,9 @@ class SessionActor:
             return
         self._turn_tools, self.conversation.called = NO_TOOLS, False
         ending = self._publish_end(end)
+        if end.turn.unreached and self.conversation.open_turn is None:
+            # As an errand: it keeps the session in memory, and comes before the end of that, which drops its servers.
+            self._send(partial(self._cancel, end.turn.unreached))
         self._perform(self._machine.step(ENDED), ending=end.turn.compacted or self._told(ending))
         self._end_inputs(end, ending)
 

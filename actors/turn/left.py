@@ -58,21 +58,23 @@ def is_elsewhere(wait: Wait) -> bool:
     return wait.reason == "outside" and "handle" in (wait.data or {})
 
 
-def left_elsewhere(
-    left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait], tools: Mapping[str, Tool]
-) -> list[Callable[[], None]]:
-    """Return functions that have the work end of calls that a process has left without a result; none of them waits.
+def left_elsewhere(left: Mapping[str, KeptCall], waits: Mapping[WaitKey, Wait]) -> list[Wait]:
+    """Return the waits of calls that a process has left without a result, and whose work goes on elsewhere."""
+    results = {call_id for call_id, kept in left.items() if kept.result is not None}
+    return [wait for wait in waits.values() if is_elsewhere(wait) and wait.call_id not in results]
+
+
+def cancels(waits: Sequence[Wait], tools: Mapping[str, Tool]) -> list[Callable[[], None]]:
+    """Return functions that have work end that goes on elsewhere; none of them waits.
 
     Args:
-        left: the states of the calls, by id.
-        waits: the waits of the calls.
+        waits: the waits of its calls.
         tools: the tools of the session, by name. Work whose tool is not among them cannot be ended.
     """
     found = list[Callable[[], None]]()
-    for wait in waits.values():
-        kept, tool = left.get(wait.call_id), named(tools, wait.name)
-        handed = is_elsewhere(wait) and (kept is None or kept.result is None)
-        if handed and tool is not None and tool.remote is not None:
+    for wait in waits:
+        tool = named(tools, wait.name)
+        if tool is not None and tool.remote is not None:
             found.append(partial(tool.remote.cancel, (wait.data or {})["handle"]))
     return found
 

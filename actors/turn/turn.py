@@ -20,7 +20,7 @@ from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.background import Background, Origin
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
-from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, left_elsewhere, left_results
+from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, cancels, left_elsewhere, left_results, named
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
 from warren.actors.turn.outcome import Outcome, title_after
 from warren.actors.turn.plan import TurnPlan
@@ -139,6 +139,7 @@ class Turn:
         parks: whether it ends here to be gone on with by another process, as this one ends.
         suspends: whether it ends here to be gone on with once one of its calls that wait has an answer.
         unwanted: once it has ended early, functions that have the work of its calls end that goes on elsewhere.
+        unreached: the waits of such calls whose tools were not there yet, as MCP servers were still connecting.
     """
 
     plan: TurnPlan
@@ -167,6 +168,7 @@ class Turn:
     parks: bool = False
     suspends: bool = False
     unwanted: Sequence[Callable[[], None]] = ()
+    unreached: Sequence[Wait] = ()
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -960,7 +962,10 @@ class Turn:
             and not self.unsettled
             and (results := left_results(self.context, self.left, self.waits, reason)) is not None
         ):
-            self.unwanted = left_elsewhere(self.left, self.waits, self.plan.settings.tools)
+            tools, waits = self.plan.settings.tools, left_elsewhere(self.left, self.waits)
+            self.unwanted = cancels(waits, tools)
+            if self.plan.await_tools is not None:
+                self.unreached = [wait for wait in waits if named(tools, wait.name) is None]
             self.left = NOTHING_LEFT
             self.context.append(results)
 

@@ -16,6 +16,7 @@ from warren.actors.calls.service import Service
 from warren.actors.resources.memory import MemoryActor, OpenMemory
 from warren.actors.resources.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.actors.tools.session_tools import RuntimeServers
 from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope, Event
 from warren.conversation.messages import Message
@@ -43,6 +44,7 @@ async def open_runtime(
     memory: OpenMemory | None = None,
     synchronous: Literal["FULL", "NORMAL"] = "NORMAL",
     clock: Callable[[], float] | None = None,
+    servers: RuntimeServers | None = None,
 ) -> AsyncIterator[Service]:
     """Run the actors; `model` is what sessions that name none are answered by (else echo).
 
@@ -62,7 +64,9 @@ async def open_runtime(
         opener = functools.partial(FaultyStore.prepared, where, faults or Faults(), runner, holder)
     async with (
         open_providers({}, extra=extra) as providers,
-        runtime.open_runtime(settings, providers, tools, open_store=opener, open_memory=memory) as opened,
+        runtime.open_runtime(
+            settings, providers, tools, open_store=opener, open_memory=memory, servers=servers
+        ) as opened,
     ):
         yield opened.service
 

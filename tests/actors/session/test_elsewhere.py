@@ -1,9 +1,10 @@
 """Calls whose work goes on elsewhere, such as tasks of MCP servers: they are looked at, and their turn suspends."""
 
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 import attrs
@@ -17,6 +18,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of, transcript
 from warren.actors.calls.service import Service
+from warren.actors.tools.session_tools import RuntimeServers
 from warren.base.errors import BudgetExhaustedError, SessionBusyError, StoreError
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
@@ -25,6 +27,9 @@ from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Handed, Tool, ToolError, Unfinished, asking, current_call, tool
 from warren.settings.config import Config, Limits
 from warren.storage.operations import Commit
+
+if TYPE_CHECKING:
+    from warren.actors.tools.mcp.pool import McpPool
 
 pytestmark = pytest.mark.virtual_time
 DAY = 24 * 3600.0
@@ -314,6 +319,56 @@ async def test_work_that_nobody_wants_ends(tmp_path: Path, how: str, since: floa
     async with yard.open(tmp_path):
         await trio.sleep(100)
     assert len(yard.looks) == looks
+
+
+@attrs.define
+class Starting:
+    """A pool of MCP servers that have tools once their first attempt to connect has ended.
+
+    Attributes:
+        offered: the tools.
+        tried: set at the end of the attempt.
+    """
+
+    offered: Sequence[Tool]
+    tried: trio.Event = attrs.field(factory=trio.Event)
+
+    def tools(self, _owner: str | None, _taken: Collection[str]) -> Sequence[Tool]:
+        """Return the present tools."""
+        return self.offered if self.tried.is_set() else ()
+
+    def untried(self, _owner: str | None) -> list[trio.Event]:
+        """Return the event while the attempt goes on."""
+        return [] if self.tried.is_set() else [self.tried]
+
+
+@pytest.mark.parametrize("then", ["read", "archive", "delete"])
+@pytest.mark.parametrize("woken", [True, False])
+async def test_work_ends_whose_server_connects_after_the_turn_has_ended(
+    tmp_path: Path, then: str, *, woken: bool
+) -> None:
+    """An interrupted turn that waits for the server ends at once, and its work once that is there, whatever follows."""
+    yard = Yard()
+    async with yard.open(tmp_path) as service:
+        session_id = await left(service)
+        if woken:
+            await trio.sleep(100)
+    pool, yard.present, yard.ahead = Starting(yard.tools), False, 5000.0
+    servers = RuntimeServers(cast("McpPool", pool), 1)
+    async with yard.open(tmp_path, servers=servers) as service, trio.open_nursery() as nursery:
+        await trio.sleep(1)
+        assert supervisor_of(service).scheduler.running == {session_id}
+        with trio.fail_after(1):
+            await service.interrupt(session_id)
+        following = ask(nursery, getattr(service, then), session_id)
+        await trio.sleep(1)
+        assert yard.cancelled == []
+        pool.tried.set()
+        await following.ended.wait()
+        assert following.error is None
+        await trio.sleep(1)
+        assert yard.cancelled == ["work-1"]
+    assert len(yard.looks) == len([at for at in yard.looks if at < 5000])
 
 
 @pytest.mark.parametrize("waits", [True, False])
