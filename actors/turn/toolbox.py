@@ -309,8 +309,14 @@ class ToolRun:
     def answered(self, wait: Wait) -> None:
         """Go on with a call whose wait has its answer in the store, if other calls still run; else the turn does."""
         held = self._held.get(wait.call_id)
-        if held is not None and held.wait.key == wait.key:  # it may be the answer to an earlier question of the call
+        if held is None:
+            return
+        if held.wait.key == wait.key:  # it may be the answer to an earlier question of the call
             self._resume(wait.call_id, partial(held.go_on, wait))
+        elif wait.reason == "outside" and self.awaits_result(wait):  # nobody need decide whether the call runs again
+            call = next(each for each in self._calls if each.id == wait.call_id)
+            self._since(call, wait)
+            self._resume(wait.call_id, partial(self._give, call, wait))
 
     def _resume(self, call_id: str, run: Callable[[], Awaitable[None]]) -> bool:
         """Go on with a call that waits without a task, if other calls still run; return whether they do."""
@@ -636,6 +642,8 @@ class ToolRun:
             self._finish(call, exc.message, is_error=True)
 
     async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
+        if call.id in self.left and (given := await self._given_meanwhile(call, number)) is not None:
+            return await self._give(call, given)
         limit = tool.timeout or self.timeout
 
         def invoke() -> Awaitable[object]:
@@ -656,6 +664,13 @@ class ToolRun:
         if ran.timed_out:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
         return self._finish(call, ran.content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
+
+    async def _given_meanwhile(self, call: ToolUseBlock, number: int) -> Wait | None:
+        """Return the wait of a call that is about to run again if it has got its result meanwhile; else None."""
+        if self.steps is not None:
+            await self.steps.answers()
+        given = self._given_wait(call, number)
+        return given if given is not None and given.state == "answered" else None
 
     async def _outcome(
         self,

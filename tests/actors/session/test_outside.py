@@ -1,8 +1,9 @@
 """Results of tool calls that come from outside, under completion tokens: early, late, twice, and after restarts."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import apsw
 import attrs
@@ -51,6 +52,7 @@ class Post:
         token: the token under which the tool says that its result comes later; None for its own.
         restart: what becomes of a call whose process ends while its tool runs.
         calls: the calls of the tool that the model makes at once.
+        beside: whether it makes a call of another tool at once, which takes a minute.
         ahead: seconds by which the clock of the store was put forward while no process had it.
     """
 
@@ -61,6 +63,7 @@ class Post:
     token: str | None = None
     restart: Restart = "report"
     calls: int = 1
+    beside: bool = False
     ahead: float = 0.0
 
     @property
@@ -76,6 +79,18 @@ class Post:
 
         return build
 
+    @property
+    def tools(self) -> list[Tool]:
+        """The tool, and another one that takes a minute."""
+
+        @tool(restart="replay")
+        async def walk() -> str:
+            """Walk."""
+            await trio.sleep(60)
+            return "walked"
+
+        return [self.build, walk]
+
     async def answer(self, request: ModelRequest, _emit: Emit) -> ModelReply:
         """Ask for a build, whose call has the same id in each turn; then say "done"."""
         await trio.lowlevel.checkpoint()
@@ -83,14 +98,16 @@ class Post:
         prompt = max(at for at, each in enumerate(messages) if isinstance(each, UserMessage))
         if any(isinstance(each, AssistantMessage) for each in messages[prompt:]):
             return reply("done")
-        return reply("", *[ToolUseBlock(f"call-{number}", "build", {}) for number in range(1, self.calls + 1)])
+        walks = [ToolUseBlock("walk-1", "walk", {})] if self.beside else []
+        builds = [ToolUseBlock(f"call-{number}", "build", {}) for number in range(1, self.calls + 1)]
+        return reply("", *builds, *walks)
 
     def open(
         self, store: Path | None, config: Config | None = None, faults: Faults | None = None
     ) -> AbstractAsyncContextManager[Service]:
         """Open a runtime whose store has the virtual clock."""
         model = FunctionModel(self.answer)
-        return open_runtime(model, store=store, tools=[self.build], config=config, clock=self.clock, faults=faults)
+        return open_runtime(model, store=store, tools=self.tools, config=config, clock=self.clock, faults=faults)
 
     def clock(self) -> float:
         """Return the time of the store, in seconds since 1970."""
@@ -197,6 +214,27 @@ async def test_a_call_that_is_replayed_takes_the_token_of_its_first_run(tmp_path
             await service.complete_tool(second, "failed")
         assert await text_of(service, session_id) == "done"
         assert await told(service, session_id) == [ToolResult("call-1", "built")]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_a_result_ends_the_question_whether_its_call_runs_again(
+    tmp_path: Path, decision: Literal["allow", "deny"], *, beside: bool
+) -> None:
+    """The call takes the result that has come, and neither runs again nor is refused, also while another one runs."""
+    post = Post(takes=5.0, restart="ask", beside=beside)
+    async with building(post, tmp_path) as (service, session_id):
+        pass
+    async with post.open(tmp_path) as service:
+        await trio.sleep(1)
+        (asked,) = (await service.approvals()).approvals
+        assert asked.may_have_run
+        await service.complete_tool(post.tokens[0], "built")
+        with suppress(InvalidParamsError):  # nobody waits for it any more
+            await service.approve_tool(session_id, "call-1", decision)
+        assert await text_of(service, session_id) == "done"
+        assert (await told(service, session_id))[0] == ToolResult("call-1", "built")
+    assert len(post.tokens) == 1
 
 
 @pytest.mark.parametrize("kept", [True, False])

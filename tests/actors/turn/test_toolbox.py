@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import attrs
@@ -17,8 +18,10 @@ from warren.actors.turn.running import ToolRunner
 from warren.actors.turn.seam import AroundTool
 from warren.actors.turn.toolbox import ToolRun
 from warren.base.errors import AgentError
+from warren.base.principals import DEFAULT_TENANT
 from warren.conversation import codec
 from warren.conversation.categories import Gates
+from warren.conversation.completion import CompletionToken
 from warren.conversation.events import (
     Event,
     ToolExecutionCompleted,
@@ -27,7 +30,9 @@ from warren.conversation.events import (
     ToolResultReceived,
 )
 from warren.conversation.messages import ToolResult, ToolUseBlock
-from warren.models.tools import Tool, ToolError, failure_text, tool
+from warren.conversation.open_turn import KeptCall
+from warren.conversation.waits import Wait, WaitKey
+from warren.models.tools import Tool, ToolCall, ToolError, failure_text, tool
 
 pytestmark = pytest.mark.virtual_time
 R = TypeVar("R")
@@ -362,6 +367,30 @@ async def test_a_call_that_is_cancelled_does_not_begin() -> None:
         await run.run([call("a", "note")], 1)
     assert begun == []
     assert [(each.call_id, each.state) for each in run.unkept()[0]] == [("a", "waiting")]
+
+
+async def test_a_call_that_has_its_result_does_not_run_again() -> None:
+    """The result from outside comes after the call of an earlier process was taken up, and before its tool begins."""
+    waits: dict[WaitKey, Wait] = {}
+
+    @tool(restart="replay")
+    async def order() -> str:
+        """Order something."""
+        await trio.lowlevel.checkpoint()
+        return "ordered again"
+
+    async def give(_call: ToolUseBlock, proceed: Callable[[], Awaitable[R]]) -> R:
+        key, now = ToolCall("", 1, 1, "a", "order", {}).key, datetime.now(UTC)
+        data = {"token": CompletionToken(DEFAULT_TENANT, "", "a", key, 0).mark}
+        wait = Wait("a", "outside", "answered", "order", {}, order.category, now, now, data=data)
+        waits[wait.key] = wait.changed(result=ToolResult("a", "sent"))
+        return await proceed()
+
+    approvals = Approvals(Gates(), 10, lambda _event: None, RunningTime(math.inf))
+    runner, left = ToolRunner(trio.CapacityLimiter(4)), {"a": KeptCall("a", 0, "begun")}
+    run = ToolRun({"order": order}, lambda _event: None, 10, runner, approvals, around=[give], left=left, waits=waits)
+    await run.run([call("a", "order")], 1)
+    assert run.ordered() == (ToolResult("a", "sent"),)
 
 
 async def test_a_parameter_may_have_any_name() -> None:
