@@ -56,6 +56,7 @@ class _Running:
         wait: its wait.
         scope: cancels it.
         given: set once somebody has given its result from outside.
+        question: cancelled then: nobody is asked any more whether the call runs again.
         known: whether it is known that no process before this one has let the result enter.
         over: whether it is decided which result enters: a later one from outside is refused.
         remote: has its result, with the handle, if the tool has handed its work over.
@@ -64,6 +65,7 @@ class _Running:
     wait: Wait
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     given: trio.Event = attrs.field(factory=trio.Event)
+    question: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     known: bool = True
     over: bool = False
     remote: tuple[Remote, Mapping[str, Any]] | None = None
@@ -195,6 +197,7 @@ class BackgroundCalls:
         if running is not None and wait.reason == "background":
             running.wait = wait
             running.given.set()
+            running.question.cancel()
 
     def end(self, *, for_good: bool = False) -> None:
         """Cancel all calls. What is in the store stays there; unless it is `for_good`, the next process goes on."""
@@ -392,8 +395,10 @@ class BackgroundCalls:
                 if tool.restart == "replay" or await self._allowed(running, tool):
                     await self._run(running.wait, tool, bound)
                     return
-        self.shared.counters.tool(tool, "refused")
-        await self._deliver(wait, await self._decide(running, Ran(MAY_HAVE_RUN, is_error=True)))
+        ran = await self._decide(running, Ran(MAY_HAVE_RUN, is_error=True))
+        if self._newest(running).result is None:
+            self.shared.counters.tool(tool, "refused")
+        await self._deliver(wait, ran)
 
     async def _allowed(self, running: _Running, tool: Tool) -> bool:
         """Ask whether a call is run again that may have run.
@@ -406,7 +411,8 @@ class BackgroundCalls:
             asked = self.approvals.wait_for(call, tool, may_have_run=True)
             await self._keep(running, running.wait.until, {ASKED: _plain(asked)})
         if asked.state == "waiting":
-            asked = await self.approvals.answer_to(asked, asked.left(self.shared.storage.now()))
+            with running.question:
+                asked = await self.approvals.answer_to(asked, asked.left(self.shared.storage.now()))
             await self.conversation.answers()  # one may be in the store that came as the time ended
             asked = _question_in(self._newest(running)) or asked
         else:

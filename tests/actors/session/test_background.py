@@ -20,7 +20,7 @@ from tests.support.hanging import expire_leases, store_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, SessionNotRunningError, StoreError
 from warren.conversation.attachments import File
 from warren.conversation.categories import Gates
 from warren.conversation.events import InputTaken, ToolExecutionCompleted
@@ -898,6 +898,24 @@ async def test_a_call_that_has_its_result_is_not_replayed(tmp_path: Path) -> Non
         faults.no_secret = None
         await service.complete_tool(orders.tokens[0], "sent")
         await trio.sleep(60)
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
+    assert len(orders.tokens) == 1
+
+
+async def test_a_result_ends_the_question_whether_its_call_runs_again(tmp_path: Path) -> None:
+    """It enters at once, and nobody is asked any more."""
+    orders = Orders(takes=60.0, restart="ask")
+    session_id = await orders.ordered(tmp_path)
+    async with orders.open(tmp_path) as service:
+        await trio.sleep(1)
+        (asked,) = (await service.read(session_id)).state.pending_approvals
+        assert asked.may_have_run
+        await service.complete_tool(orders.tokens[0], "sent")
+        await trio.sleep(1)
+        assert (await service.read(session_id)).state.pending_approvals == ()
+        with pytest.raises(SessionNotRunningError):
+            await service.approve_tool(session_id, "call-0", "allow")
         messages = await settled(service, session_id)
     assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
     assert len(orders.tokens) == 1
