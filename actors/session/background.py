@@ -395,10 +395,14 @@ class BackgroundCalls:
                 if tool.restart == "replay" or await self._allowed(running, tool):
                     await self._run(running.wait, tool, bound)
                     return
+        await self._report(running, tool)
+
+    async def _report(self, running: _Running, tool: Tool | None) -> None:
+        """Let the model know that a call may have run, unless it has its result from outside."""
         ran = await self._decide(running, Ran(MAY_HAVE_RUN, is_error=True))
         if self._newest(running).result is None:
             self.shared.counters.tool(tool, "refused")
-        await self._deliver(wait, ran)
+        await self._deliver(running.wait, ran)
 
     async def _allowed(self, running: _Running, tool: Tool) -> bool:
         """Ask whether a call is run again that may have run.
