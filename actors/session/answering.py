@@ -188,6 +188,8 @@ class Answering:
         if wait is None:
             earlier = await self.conversation.earlier_wait(message)
             wait = self._open_wait(message) or earlier  # its call may have begun to wait meanwhile
+        elif wait.reason == "background" and self.background.has_given_up(wait):  # another process may have taken one
+            wait = await self.conversation.earlier_wait(message) or wait
         if wait is None and message.begins is not None and self._awaits_result(message.begins):
             wait = message.begins
         return wait

@@ -821,6 +821,29 @@ async def test_a_result_is_refused_if_another_process_has_reported_the_call_mean
         assert await settled(other, session_id) == messages
 
 
+async def test_a_result_that_another_process_has_taken_meanwhile_gets_the_same_answer(tmp_path: Path) -> None:
+    """The process of the call hung while it ran, and gets the result that the other one has let enter."""
+    orders = Orders(takes=600.0, restart="ask")
+    async with orders.open(tmp_path) as service, orders.open(tmp_path) as other:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go")
+        await expire_leases(service)
+        await trio.sleep(60)
+        await other.complete_tool(orders.tokens[0], "sent")
+        await trio.sleep(60)
+        messages = await settled(other, session_id)
+        assert prompts(messages)[1].endswith("sent")
+        (await store_of(service)).me.clock = orders.clock
+        with pytest.raises(StoreError, match="has taken the session over"):
+            await service.complete_tool(orders.tokens[0], "sent")
+        for _ in range(2):
+            await service.complete_tool(orders.tokens[0], "sent")
+            with pytest.raises(InvalidParamsError, match="has got another result"):
+                await service.complete_tool(orders.tokens[0], "lost")
+        await trio.sleep(600)
+        assert await settled(other, session_id) == messages
+
+
 async def test_a_result_that_was_taken_enters_though_the_process_ends(tmp_path: Path) -> None:
     """Also one that came before the tool had said that it comes later."""
     orders = Orders(takes=60.0)
