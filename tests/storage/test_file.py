@@ -272,7 +272,7 @@ async def main():
     async with opened(Path(sys.argv[1])) as store:
         await written(store, turn("a"))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
         print(*causes(await store.write([turn("b", text="x" * 1_000_000)])))
         print(*causes(await store.write([turn("b")])))
 

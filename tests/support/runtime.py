@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 
 import attrs
 import trio
+from trio.testing import MockClock
 
 import warren.structured.check  # noqa: F401 - its first import is done in a thread, which a virtual clock passes by
 from tests.support.faulty_store import Faults, FaultyStore
@@ -124,7 +125,8 @@ async def transcript(service: SessionService, session_id: str) -> list[Message]:
 async def replay(service: SessionService, session_id: str, after_seq: int = 0) -> list[Envelope]:
     """Return the session's log above a seq, up to the last event so far."""
     found: list[Envelope] = []
-    with trio.move_on_after(0.001):
+    virtual = isinstance(trio.lowlevel.current_clock(), MockClock)
+    with trio.move_on_after(0.001 if virtual else 0.3):  # a database takes its time
         async with service.subscribe(session_id, after_seq=after_seq) as events:
             async for envelope in events:
                 found.append(envelope)  # noqa: PERF401 - what was found stays when the time is over

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import attrs
 
 from warren.base.durations import seconds_of
-from warren.base.fields import FieldValueError, is_moment, is_text, optional
+from warren.base.fields import CAN_CONFLICT, FieldValueError, is_moment, is_text, optional
 from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen, value
 from warren.conversation.options import SessionTemplate
@@ -80,12 +80,12 @@ class Timing:
         end: no run is after it.
     """
 
-    at: datetime | None = attrs.field(default=None, validator=optional(is_moment))
-    every: str | None = attrs.field(default=None, validator=is_span)
-    cron: str | None = attrs.field(default=None, validator=is_cron)
-    zone: str = attrs.field(default="UTC", validator=is_zone)
-    start: datetime | None = attrs.field(default=None, validator=optional(is_moment))
-    end: datetime | None = attrs.field(default=None, validator=optional(is_moment))
+    at: datetime | None = attrs.field(default=None, validator=optional(is_moment), metadata=CAN_CONFLICT)
+    every: str | None = attrs.field(default=None, validator=is_span, metadata=CAN_CONFLICT)
+    cron: str | None = attrs.field(default=None, validator=is_cron, metadata=CAN_CONFLICT)
+    zone: str = attrs.field(default="UTC", validator=is_zone, metadata=CAN_CONFLICT)
+    start: datetime | None = attrs.field(default=None, validator=optional(is_moment), metadata=CAN_CONFLICT)
+    end: datetime | None = attrs.field(default=None, validator=optional(is_moment), metadata=CAN_CONFLICT)
 
     def __attrs_post_init__(self) -> None:
         """Refuse none of the kinds of times, or two of them. Raises FieldValueError."""

@@ -55,6 +55,11 @@ WAITED = """
     INSERT INTO warren.waits (session, tenant, reason, wait_id, state, since, until, body)
     SELECT key, tenant, 'approval', session_id, 'waiting', 0, 0, '{}' FROM warren.sessions
 """
+SCHEDULED = """
+    INSERT INTO warren.schedules (id, tenant, body) SELECT session_id, tenant, '{}' FROM warren.sessions;
+    INSERT INTO warren.schedule_runs (schedule, due, tenant, body)
+    SELECT key, 0, tenant, '{}' FROM warren.schedules
+"""
 HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) VALUES ('x', 1, now(), now())"
 # How a row of each table tells whose it is: the text contains the tenant.
 WHOSE = {
@@ -72,6 +77,8 @@ WHOSE = {
     "attachments": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "blobs": "tenant",
     "waits": "tenant",
+    "schedules": "tenant",
+    "schedule_runs": "tenant",
 }
 
 
@@ -90,6 +97,7 @@ async def fill(url: str) -> None:
     server().run(name_in(url), COMPACTED)
     server().run(name_in(url), CALLED)
     server().run(name_in(url), WAITED)
+    server().run(name_in(url), SCHEDULED)
     server().run(name_in(url), HOLDER)
 
 

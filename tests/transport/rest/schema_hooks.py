@@ -6,28 +6,47 @@ import schemathesis
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
 
+from warren.base.errors import InvalidParamsError
+from warren.calls.schedules import ScheduleChange, ScheduleRequest
+from warren.conversation import codec
 from warren.conversation.categories import CATEGORIES
+
+TIMES = ("at", "every", "cron", "zone", "start", "end")
 
 
 @schemathesis.hook
-def filter_body(_context: schemathesis.HookContext, body: object) -> bool:
+def filter_body(context: schemathesis.HookContext, body: object) -> bool:
     """Pass over a body that the gateway refuses with 422, though it fits the document.
 
     Its `output_schema` is an object and no schema, it enables tools of a kind that the runtime does not have, or it
-    has a completion token, which nobody has signed.
+    has a completion token, which nobody has signed; or the times of a schedule are none.
     """
     if not isinstance(body, Mapping):
         return True
-    if "token" in body:
-        return False
+    if context.operation is not None and context.operation.path.startswith("/schedules"):
+        return _has_times(body)
     switches = body.get("overrides")
-    if isinstance(switches, Mapping) and any(switches.get(category) == "enable" for category in CATEGORIES):
-        return False
-    schema = body.get("output_schema")
-    if not isinstance(schema, Mapping):
-        return True
+    enables = isinstance(switches, Mapping) and any(switches.get(category) == "enable" for category in CATEGORIES)
+    return not (enables or "token" in body) and _is_schema(body.get("output_schema"))
+
+
+def _is_schema(value: object) -> bool:
+    """Return whether an object, if it is one, is a JSON schema."""
     try:
-        Draft202012Validator.check_schema(schema)
+        if isinstance(value, Mapping):
+            Draft202012Validator.check_schema(value)
     except SchemaError:
+        return False
+    return True
+
+
+def _has_times(body: Mapping[str, object]) -> bool:
+    """Return whether the times of a schedule are good ones, and whether they go together."""
+    kind: type = ScheduleRequest if "prompt" in body and "schedule_id" not in body else ScheduleChange
+    given = {name: value for name, value in body.items() if name in TIMES}
+    needed = {"prompt": "go"} if kind is ScheduleRequest else {"schedule_id": "s"}
+    try:
+        codec.from_data(kind, {**needed, **given})
+    except InvalidParamsError:
         return False
     return True
