@@ -86,7 +86,7 @@ class Record:
     entered: set[tuple[str, str]] = attrs.field(factory=set)
     asked: set[tuple[str, str]] = attrs.field(factory=set)
     _newest: dict[str, int] = attrs.field(factory=dict)
-    _turns: dict[str, tuple[str, OpenTurn]] = attrs.field(factory=dict)
+    _turns: dict[str, tuple[tuple[str, int], OpenTurn]] = attrs.field(factory=dict)
 
     def note(self, text: str) -> None:
         """Add a line to the diary."""
@@ -174,28 +174,33 @@ class Record:
             self.kept.update((session_id, call_id) for call_id in results_in(codec.decode_message(row.body)))
 
     def _count_deaths(self, node: str, commit: Commit) -> None:
-        """Note how often processes have ended during a turn: each process that goes on with it counts that."""
+        """Note how often processes have ended during a turn: each process that goes on with it counts that.
+
+        One that lost its lease to another process, and got it back before that one stored anything, may count its own
+        end: nothing in the store tells it from the end of the other one.
+        """
         session_id, turn = commit.session_id, commit.record.turn
         before = self._turns.pop(session_id, None)
         if turn is not None:
-            self._turns[session_id] = node, turn
+            self._turns[session_id] = (node, commit.lease.epoch), turn
         if before is None:
             return
-        earlier, kept = before
+        (earlier, epoch), kept = before
         deaths = kept.deaths + (not kept.parked and earlier != node)
+        most = kept.deaths + (not kept.parked and (earlier, epoch) != (node, commit.lease.epoch))
         if turn is None:
-            if deaths > RESUMPTIONS:
-                self.worn[session_id, kept.first_seq] = deaths
+            if most > RESUMPTIONS:
+                self.worn[session_id, kept.first_seq] = most
         elif kept.began == turn.began and session_id not in self.unsure:
             if (kept.resumed, kept.parked) == (
                 turn.resumed,
                 turn.parked,
             ):  # it does not go on: it stores something else
-                self._turns[session_id] = earlier, turn
+                self._turns[session_id] = (earlier, epoch), turn
             elif turn.deaths < deaths:
                 self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
-            elif turn.deaths > deaths:
-                self.blame(f"{node} counts {turn.deaths} ends of processes in a turn that has seen {deaths}")
+            elif turn.deaths > most:
+                self.blame(f"{node} counts {turn.deaths} ends of processes in a turn that has seen {most}")
             elif deaths > RESUMPTIONS:
                 self.blame(f"{node} goes on with a turn that has taken {deaths} processes down")
 
