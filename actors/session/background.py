@@ -189,7 +189,9 @@ class BackgroundCalls:
     def has_given_up(self, wait: Wait) -> bool:
         """Return whether the result of a call enters, or has entered, without the one that its wait may get."""
         running = self._running.get(wait.wait_id)
-        return running is not None and running.over
+        if running is None:  # it may have entered while the store was asked for the wait
+            return wait.key not in self.conversation.waits
+        return running.over
 
     def given(self, wait: Wait) -> None:
         """Take the result of a call, which somebody has given from outside."""

@@ -18,8 +18,6 @@ from warren.calls.facade import CALLS
 
 pytestmark = pytest.mark.usefixtures("silent_log")
 SEEDS = 300
-LOST_RESULT = 283
-"""A seed in which a result is lost that was taken."""
 REPEATED = range(400, 408)
 ROOT = Path(__file__).parents[2]
 TESTS = 10
@@ -30,14 +28,7 @@ TESTS = 10
 def test_every_promise_is_kept(part: int) -> None:
     """No fault breaks a promise, in any of the seeds."""
     for seed in range(part, SEEDS, TESTS):
-        if seed != LOST_RESULT:
-            assert not (problem := verdict(seed)), problem
-
-
-@pytest.mark.xfail(strict=True, reason="a takeover reports the call, though its result comes at that moment")
-def test_a_result_in_the_background_that_comes_with_a_takeover() -> None:
-    """A result that was taken enters its session, also if a process is just going on with the turn of its call."""
-    assert not (problem := verdict(LOST_RESULT)), problem
+        assert not (problem := verdict(seed)), problem
 
 
 @pytest.mark.soak
