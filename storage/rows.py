@@ -326,6 +326,14 @@ def due_in(stored: Any) -> datetime | None:
         return None
 
 
+def key_of(schedule_id: str, due: datetime) -> str:
+    """Return the idempotency key of a run: whichever process fires it, and however often, it happens once.
+
+    Statements make the same text of the columns, to find the prompt of a run.
+    """
+    return f"schedule/{schedule_id}/{microseconds(due)}"
+
+
 def run_to_row(run: Run) -> tuple[int, str]:
     """Return the time and the body of the row of a run."""
     return microseconds(run.due), codec.encode(part(_RunDetails, run)).decode()

@@ -16,15 +16,15 @@ from warren.base.principals import WRITE, Principal
 from warren.base.values import define
 from warren.calls.turns import SessionCall
 from warren.conversation.inputs import Input
-from warren.conversation.options import SessionTemplate
-from warren.conversation.schedules import GRACE, Run, Schedule, firing_of, key_of
+from warren.conversation.options import SessionTemplate, given
+from warren.conversation.schedules import GRACE, Run, Schedule, firing_of
 from warren.storage.operations import Advance, DueSchedule, TakeDue
+from warren.storage.rows import key_of
 
 MOST: Final = 100
 """Schedules that a process deals with at once."""
 PAUSE: Final = 1.0
 """Seconds until a store, or a session, that has refused a prompt is asked again."""
-_TEMPLATE: Final = tuple(attrs.fields_dict(SessionTemplate))
 
 logger: Final = logging.getLogger("warren.schedules")
 
@@ -111,9 +111,8 @@ class ScheduleActor:
         local, key = attrs.evolve(self._local, principal=principal), key_of(schedule.schedule_id, due)
         session_id = schedule.session_id
         if session_id is None:
-            options = schedule.new_session or SessionTemplate()
-            given = {name: getattr(options, name) for name in _TEMPLATE}
-            session_id = (await create(local, SessionCall(None, **given, idempotency_key=key))).session_id
+            options = given(SessionTemplate, schedule.new_session or SessionTemplate())
+            session_id = (await create(local, SessionCall(None, **options, idempotency_key=key))).session_id
         said = Input(new_session_id(), "queue", schedule.prompt, utc_now(), key, payer=local.payer)
         await local.supervisor.inboxes.put(session_id, said, local.by)
         return session_id

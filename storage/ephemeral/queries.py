@@ -16,7 +16,7 @@ from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.records import MessageRow, SessionRecord
-from warren.conversation.schedules import Run, Schedule, key_of
+from warren.conversation.schedules import Run, Schedule
 from warren.conversation.waits import Wait
 from warren.reports.audit import AuditPage, cursor_of
 from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
@@ -29,7 +29,7 @@ from warren.storage.operations import UNKNOWN
 from warren.storage.queries import Query
 from warren.storage.refusals import not_found
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredPage, StoredSession
-from warren.storage.rows import in_background, microseconds
+from warren.storage.rows import in_background, key_of, microseconds
 
 R = TypeVar("R")
 _since: Final = attrgetter("since")

@@ -19,7 +19,7 @@ from warren.calls.forking import forked, relabelled
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import SessionRecord
-from warren.conversation.schedules import KEPT_RUNS, Run, Schedule, key_of
+from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
 from warren.conversation.waits import forgetting
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.contents import Contents
@@ -69,7 +69,7 @@ from warren.storage.refusals import (
     taken_over,
     too_many_schedules,
 )
-from warren.storage.rows import in_background
+from warren.storage.rows import in_background, key_of
 
 R = TypeVar("R")
 ENDED: Final = 1_000

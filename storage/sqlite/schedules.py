@@ -1,6 +1,7 @@
 """Schedules and their runs, with SQL."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -132,7 +133,7 @@ def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Taken:
     now = int(holder.clock() * 1e6)
     owners: list[Any] = [owner for (owner,) in db.execute(_HOLDERS, (now,)).fetchall() if owner != holder.key]
     alive = [owner for owner in owners if holder.rival(db, owner) is not None]
-    rows: list[Any] = db.execute(_DUE, (now, f"[{','.join(map(str, alive))}]", operation.limit)).fetchall()
+    rows: list[Any] = db.execute(_DUE, (now, json.dumps(alive), operation.limit)).fetchall()
     found = []
     for key, *row, busy in rows:
         try:

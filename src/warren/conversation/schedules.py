@@ -225,11 +225,6 @@ def firing_of(schedule: Schedule, due: datetime, now: datetime) -> Firing:
     return Firing(schedule.misfire == "once", schedule.next_after(missed_to))
 
 
-def key_of(schedule_id: str, due: datetime) -> str:
-    """Return the idempotency key of a run: whichever process fires it, and however often, it happens once."""
-    return f"schedule/{schedule_id}/{int(due.timestamp() * 1e6)}"
-
-
 @value
 class RunView:
     """A run as callers see it.

@@ -11,7 +11,7 @@ from tests.storage.conformance.homes import DONE, Home, done
 from tests.storage.samples import NOW, turn
 from warren.base.errors import CapacityExceededError, InvalidParamsError, SessionNotFoundError
 from warren.conversation.inputs import Input
-from warren.conversation.schedules import KEPT_RUNS, Run, Schedule, Timing, key_of
+from warren.conversation.schedules import KEPT_RUNS, Run, Schedule, Timing
 from warren.storage.operations import (
     UNKNOWN,
     Advance,
@@ -25,6 +25,7 @@ from warren.storage.operations import (
     TakeDue,
 )
 from warren.storage.queries import NextDue, ScheduleList, ScheduleRow
+from warren.storage.rows import key_of
 from warren.storage.store import Store
 
 LIMIT = 3
@@ -138,6 +139,18 @@ async def test_the_newest_runs_are_kept_with_their_ends(home: Home, tmp_path: Pa
         assert [outcome for _, outcome in runs[:2]] == [DONE, None]
         (found,) = (await done(store, TakeDue(1))).due
         assert not found.busy
+
+
+async def test_the_prompt_of_a_run_is_found_at_any_time(home: Home, tmp_path: Path) -> None:
+    """Also at one that a number with a fraction holds only nearly: the key has the time as the store has it."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        due = datetime(2041, 1, 12, 10, 20, 6, 545551, tzinfo=UTC)
+        await put(store, schedule(session_id="a", due=due))
+        await done(store, Enqueue("a", Input("id", "queue", "water", NOW, key_of("schedule-0", due)), 9))
+        await done(store, Advance("schedule-0", Run(due, "fired", NOW, "a"), None))
+        ((_, runs),) = await listed(store)
+        assert [outcome for _, outcome in runs] == [UNKNOWN]
 
 
 async def test_a_schedule_goes(home: Home, tmp_path: Path) -> None:
