@@ -235,6 +235,7 @@ class StorageActor(Owner["Store"]):
     on_went_back: Callable[[], None] = lambda: None
     _went_back: int = 0
     _releases: dict[str, Release] = attrs.field(factory=dict)
+    _clock: Callable[[], datetime] = utc_now  # while the store is opened anew after a crash, that of the former one
 
     @property
     def lapses(self) -> int:
@@ -245,7 +246,7 @@ class StorageActor(Owner["Store"]):
         return self.writes.fault
 
     def now(self) -> datetime:
-        return utc_now() if self._resource is None else self._resource.now()
+        return self._clock() if self._resource is None else self._resource.now()
 
     @property
     def stalled(self) -> bool:
@@ -376,6 +377,11 @@ class StorageActor(Owner["Store"]):
         _refuse(self.mailbox.take())
         self.on_went_back()
         return True
+
+    def _on_crash(self, crash: Exception) -> None:
+        if self._resource is not None:
+            self._clock = self._resource.now
+        super()._on_crash(crash)
 
     async def _close(self, resource: "Store", *, crashed: bool) -> None:
         await resource.aclose(leave=not crashed)

@@ -154,6 +154,19 @@ async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
     assert (caught.value.cause, caught.value.retryable) == ("closed", False)
 
 
+async def test_the_time_during_a_restart_is_that_of_the_store(tmp_path: Path) -> None:
+    """The clock of the machine may be far from the one by which all deadlines of the store are."""
+    faults = Faults(crash_before=1)
+    async with storage(tmp_path, faults) as actor, trio.open_nursery() as nursery:
+        store: Any = await actor.reader()
+        store.behind.me.clock = lambda: datetime(2040, 1, 1, tzinfo=UTC).timestamp()
+        faults.crash_open = 1
+        write = ask(nursery, actor.write, commit("s"))
+        await write.failure(StoreError)
+        assert faults.opened == 1
+        assert actor.now().year == 2040
+
+
 async def test_writes_during_a_restart_wait_for_it(tmp_path: Path) -> None:
     """A request that is sent while the actor restarts is neither refused nor lost."""
     faults = Faults(crash_before=1, crash_open=0)
