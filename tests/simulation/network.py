@@ -66,7 +66,8 @@ class Wire:
 
     def hang(self) -> None:
         """Deliver nothing until `flow`."""
-        self.up.flows = self.down.flows = trio.Event()
+        if self.up.flows.is_set():  # else it hangs already, and messages wait for that event
+            self.up.flows = self.down.flows = trio.Event()
 
     def flow(self) -> None:
         """Deliver again."""

@@ -229,7 +229,7 @@ class Stage:
         )  # the clock is right
         users = [
             User(self.world, told, self.told, AT_REST + told.place, self.world.chance)
-            for told in (*self.told[:1], *self.told[-1:])
+            for told in (*self.told[:1], *self.told[1:][-1:])
             if told.session_id and not (told.over or told.leaving)
         ]
         async with trio.open_nursery() as askers:
