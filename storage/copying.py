@@ -57,7 +57,7 @@ TABLES: Final = (
     _table("messages", "session, position, created_at, body", "body"),
     _table("compactions", f"session, key, {COMPACTION}", "summary"),
     _table("events", "session, seq, first_seq, timestamp, body, cuts", "body"),
-    _table("inbox", "session, number, id, key, starts, body, outcome", "body"),
+    _table("inbox", "session, number, id, key, starts, body, outcome, not_before", "body"),
     _table("creations", "tenant, key, session, params", "params"),
     _table("erasures", "session_id", "session_id"),
     _table("usage", f"{KEY}, {COLUMNS_OF_LEDGER}", "model"),

@@ -244,9 +244,10 @@ class SessionList(Query[Rows[SessionRecord]]):
 
 @frozen
 class WaitList(Query[Rows[tuple[str, Wait, str | None]]]):
-    """A page of the waits of all sessions of a tenant that nobody has answered, the oldest first.
+    """A page of the waits of all sessions of a tenant that nobody has answered in time, the oldest first.
 
-    Each comes with the id of its session before it, and the title behind it.
+    One whose time is over is left out, though no process may have told its call. Each comes with the id of its session
+    before it, and the title behind it.
 
     Attributes:
         tenant: the tenant.
@@ -402,14 +403,18 @@ class Holders(Query[Mapping[str, Held]]):
 class WaitingSessions(Query[Mapping[str, str]]):
     """The sessions with an open turn, or an input that waits and begins one, that no other living process has.
 
-    Each has its tenant; the oldest session is the first. A turn whose calls all wait is left out until it wakes, and so
-    is all else of its session. A session of which a call runs in the background is one of them.
+    Each has its tenant; the oldest session is the first. An input that waits for a time is left out until then. A turn
+    whose calls all wait is left out until it wakes, and so is all else of its session. A session of which a call runs
+    in the background is one of them.
     """
 
 
 @frozen
 class NextWake(Query[datetime | None]):
-    """The next time at which a turn wakes whose calls all wait (UTC), in whichever process; None if none does."""
+    """The next time at which a turn wakes whose calls all wait, or an input is due (UTC); None if there is none.
+
+    It may be one of any process.
+    """
 
 
 @frozen

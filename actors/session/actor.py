@@ -200,7 +200,8 @@ class SessionActor:
 
     def __attrs_post_init__(self) -> None:
         self.session_id = self.log.session_id
-        self.conversation = Conversation(self.log, self.shared.storage, Inbox(self.session_id, self.log.beginning))
+        inbox = Inbox(self.session_id, self.log.beginning, self.shared.storage.now)
+        self.conversation = Conversation(self.log, self.shared.storage, inbox)
         self._machine = Machine(self.session_id)
         self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
@@ -385,6 +386,8 @@ class SessionActor:
         elif not self._has_work:
             if conversation.inbox.awaiting and not conversation.sleeps:
                 conversation.inbox.none_waits(conversation.doubt)
+            if conversation.inbox.waiting and conversation.open_turn is None:
+                self.host.wakes_at(conversation.inbox.due())
             return False
         elif not conversation.current:
             # The lease has lapsed while an input waited. No request may ever come that would ask for it again.

@@ -28,6 +28,12 @@ class SessionHost(Protocol):
         The session leaves memory, if it has no other work. `Wake` comes at the time `wakes`, by the store's clock.
         """
 
+    def wakes_at(self, due: datetime | None) -> None:
+        """Report that a session of the store has something to do at a time by the store's clock; None is none.
+
+        It gets `Wake` then, in whichever process it is.
+        """
+
     def paused(self, session_id: str, *, begun: bool = True) -> None:
         """Report that a turn could not be stored, and that its inputs wait again. `Wake` ends their pause.
 

@@ -1,13 +1,13 @@
 """The inputs of a live session: those that wait, the callers that wait for their results, and which have ended."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 
-from warren.actors.events.eventlog import Beginning
+from warren.actors.events.eventlog import Beginning, utc_now
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import (
     Ending,
@@ -67,6 +67,7 @@ class Inbox:
     Attributes:
         session_id: the session.
         beginning: gets the slots of those who wait for the events of an input, when a turn takes it: see EventLog.
+        now: the clock of the store (UTC).
         paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
             of the model. The next input ends the pause, and so do `Wake`, an answer to a call, and a commit of a turn.
         waiting: the inputs that wait, by number.
@@ -76,6 +77,7 @@ class Inbox:
 
     session_id: str
     beginning: list[Beginning] = attrs.field(factory=list)
+    now: Callable[[], datetime] = utc_now
     paused: bool = False
     waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
     awaiting: list[Mail[TurnResult]] = attrs.field(factory=list)
@@ -197,7 +199,9 @@ class Inbox:
         Args:
             doubt: the error for them if another process may have such a turn; None if that is out of the question.
         """
-        problem = "the session runs no turn, and none waits"
+        due = self.due()
+        waits = "none waits" if due is None else f"the next one waits until {due.isoformat()}"
+        problem = f"the session runs no turn, and {waits}"
         error = doubt or SessionNotRunningError(problem, session_id=self.session_id)
         awaiting, self.awaiting = self.awaiting, []
         for mail in awaiting:
@@ -206,10 +210,16 @@ class Inbox:
     # -- going into turns
 
     def first(self) -> WaitingInput | None:
-        """Return the input that begins the next turn, if one does."""
+        """Return the input that begins the next turn, if one does: the oldest one that waits for no time to come."""
         if self.paused or not self.waiting:
             return None
-        return next((each for each in self.waiting.values() if each.input.starts), None)
+        begins = (each for each in self.waiting.values() if each.input.starts)
+        return next((each for each in begins if (due := each.input.not_before) is None or due <= self.now()), None)
+
+    def due(self) -> datetime | None:
+        """Return the time from which on `first` may return another input; None if no input waits for a time."""
+        dues = [each.input.not_before for each in self.waiting.values() if each.input.not_before is not None]
+        return None if self.paused else min(dues, default=None)
 
     def take(self, waiting: WaitingInput) -> None:
         """Count an input as taken by the running turn."""

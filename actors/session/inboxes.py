@@ -158,22 +158,30 @@ class Inboxes:
                 retryable exactly if the input may still have another ending.
         """
         if not by or accepted is not None or not await self._is_allowed(session_id, input_, by):
-            return await self._put_and_wait(session_id, input_, tools, blobs, accepted=accepted, begun=begun)
+            stored = await self._accept(session_id, input_, blobs, accepted)
+            return await self._ended(session_id, input_, stored, tools, begun)
         with self._limiter.accepting(by, session_id) as acceptance:
-            return await self._put_and_wait(session_id, input_, tools, blobs, accepted=acceptance, begun=begun)
+            stored = await self._accept(session_id, input_, blobs, acceptance)
+            if input_.not_before is None:
+                return await self._ended(session_id, input_, stored, tools, begun)
+        return await self._ended(session_id, input_, stored, tools, begun)  # until its time it counts for nobody
 
-    async def _put_and_wait(
+    async def _accept(
+        self, session_id: str, input_: Input, blobs: tuple[Blob, ...], accepted: Acceptance | None
+    ) -> Enqueued:
+        stored = await self._store(session_id, input_, blobs, anywhere=False)
+        _note(accepted, stored)
+        return stored
+
+    async def _ended(
         self,
         session_id: str,
         input_: Input,
+        stored: Enqueued,
         tools: Mapping[str, Tool],
-        blobs: tuple[Blob, ...],
-        *,
-        accepted: Acceptance | None,
         begun: Beginning | None,
     ) -> TurnResult:
-        stored = await self._store(session_id, input_, blobs, anywhere=False)
-        _note(accepted, stored)
+        """Return the result of the turn that takes an input which has just been stored, or was before."""
         if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return result_of(stored.outcome, session_id)
         keyed, outcome = input_.key is not None, None

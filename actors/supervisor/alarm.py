@@ -1,4 +1,4 @@
-"""The time at which the next schedule is due, as far as this process knows."""
+"""The time at which something is due next by the store's clock, as far as this process knows."""
 
 import math
 from collections.abc import Callable

@@ -157,7 +157,9 @@ class Scheduler:
                 break
             session_id = self._stranded.pop_of(tenant)
             # A session that only has subscribers here is idle, and had its work in a process that is dead.
-            rests = session_id in self.idle or (session_id in self.held and session_id not in self.running)
+            # Without a store no session ever leaves memory, and it is not known which of them are idle.
+            idle = session_id in self.idle if self.evicts else session_id not in self.waiting
+            rests = (idle or session_id in self.held) and session_id not in self.running
             if session_id not in self.live or rests:
                 self.live.add(session_id)
                 self.recovering.add(session_id, tenant)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 0.5
 """Seconds between two looks for changes."""
+SHORTEST_PAUSE: Final = 0.05
+"""Seconds at least between two looks for work: what is due within them is found by one."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds at most between two looks at the living processes: so much later than its death the work of one goes on."""
 
@@ -54,25 +56,28 @@ class StoreWatcher:
         That is an input, or a reader or a caller that may have to be told of the end of a turn that was lost, or that
         another process has taken over. The sessions are of processes that died, or of this one, if their actors crashed
         or left with work undone. To find them costs more the more inputs wait, so they are looked for when a process
-        has gone, and else once in a lease. Turns that
-        are parked, or wait, are counted then; parked ones more often as long as there are any.
+        has gone, when something is due, and else once in a lease. Turns that are parked, or wait, are counted then;
+        parked ones more often as long as there are any.
         """
         pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
+        supervisor = self._supervisor
         while True:
             with contextlib.suppress(StoreError):  # the next look finds the same
-                storage = self._supervisor.shared.storage
+                storage = supervisor.shared.storage
                 store, now = await storage.reader(), trio.current_time()
                 pause = min(store.renewal, LONGEST_PAUSE) if storage.durable else store.lease
                 keys = frozenset(node.key for node in await store.read(LivingNodes()))
-                wakes = self._supervisor.next_wake
-                if now >= due or not living <= keys or (wakes is not None and wakes <= storage.now()):
+                if now >= due or not living <= keys:
                     due = -math.inf  # until it has succeeded
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
-                elif self._supervisor.parked_turns:
+                elif supervisor.parked_turns:
                     await self._count_parked(store)
                 living = keys
-            await trio.sleep(pause)
+            await trio.sleep(SHORTEST_PAUSE)
+            with trio.move_on_after(max(0, pause - SHORTEST_PAUSE)):
+                await supervisor.waking.wait(supervisor.shared.storage.now)
+                due = -math.inf
 
     async def _recover(self, store: "Store", *, others: bool) -> None:
         self._supervisor.waiting_turns = await store.read(SleepingTurns())
@@ -80,10 +85,8 @@ class StoreWatcher:
         if node is not None and node.draining:
             await self._count_parked(store)
             return
-        self._supervisor.next_wake = None  # a session that suspends from here on notes its time, which may be earlier
-        wakes = await store.read(NextWake())  # first: a turn that wakes between the two reads is found by both
-        if wakes is not None:
-            self._supervisor.wakes_at(wakes)
+        # First: what is due between the two reads is found by both.
+        self._supervisor.waking.set(await store.read(NextWake()))
         found = list((await store.read(WaitingSessions())).items())
         if found or self._supervisor.parked_turns:  # those with parked turns are among them
             await self._count_parked(store)

@@ -59,7 +59,7 @@ class Supervisor:
         watchers: the watches that are told of each changed session.
         parked_turns: the turns of the store that no process runs, as of the newest look at the store.
         waiting_turns: those of which all calls wait, as of the newest look for work, which is once in a lease.
-        next_wake: the earliest time, by the store's clock, at which a suspended turn goes on; None if there is none.
+        waking: tells when a suspended turn goes on by itself, or an input is due that has waited for its time.
         alarm: tells when a schedule is due.
     """
 
@@ -73,7 +73,7 @@ class Supervisor:
     watchers: Watchers = attrs.field(factory=Watchers)
     parked_turns: int = 0
     waiting_turns: int = 0
-    next_wake: datetime | None = None
+    waking: Alarm = attrs.field(factory=Alarm)
     alarm: Alarm = attrs.field(factory=Alarm)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
@@ -330,6 +330,9 @@ class Supervisor:
         self.scheduler.suspended(session_id)
         self._reassign()
 
+    def wakes_at(self, due: datetime | None) -> None:
+        self.waking.set(due)
+
     def holds(self, session_id: str) -> None:
         self.scheduler.holds(session_id)
 
@@ -351,10 +354,6 @@ class Supervisor:
         self._reassign()
 
     # -- for the tasks of the runtime
-
-    def wakes_at(self, wakes: datetime) -> None:
-        """Note a time, by the store's clock, at which a suspended turn goes on."""
-        self.next_wake = wakes if self.next_wake is None else min(wakes, self.next_wake)
 
     async def evict_loop(self) -> None:
         """Evict sessions that are idle for too long, for ever."""

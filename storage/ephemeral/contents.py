@@ -50,6 +50,10 @@ class Contents:
     started_at: datetime = attrs.field(factory=now)
     said: Announcement = attrs.field(factory=Announcement)
 
+    def now(self) -> datetime:
+        """Return the time."""
+        return now()
+
     def next_input(self) -> int:
         """Return the number of a new input."""
         self.last_input += 1

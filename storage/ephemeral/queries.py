@@ -24,7 +24,7 @@ from warren.storage import queries as ask
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import added, bounds_of, figures_from, key_in
-from warren.storage.membership import node_of, now, status_text
+from warren.storage.membership import node_of, status_text
 from warren.storage.operations import UNKNOWN
 from warren.storage.queries import Query
 from warren.storage.refusals import not_found
@@ -241,21 +241,25 @@ def _held(store: Contents, query: ask.Holders) -> dict[str, Held]:
 
 
 def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> dict[str, str]:
-    at_now = now()
+    at_now = store.now()
     return {session_id: each.record.tenant for session_id, each in store.sessions.items() if _has_work(each, at_now)}
 
 
 def _has_work(session: EphemeralSession, at_now: datetime) -> bool:
     if any(map(in_background, session.open_waits)):
         return True
-    begun = session.record.turn is not None or any(one.input.starts for one in session.inbox.waiting())
+    inputs = (one.input for one in session.inbox.waiting())
+    begun = session.record.turn is not None or any(
+        one.starts and (one.not_before is None or one.not_before <= at_now) for one in inputs
+    )
     return begun and not session.sleeps(at_now)
 
 
 def _next_wake(store: Contents, _query: ask.NextWake) -> datetime | None:
-    turns, at_now = (each.record.turn for each in store.sessions.values()), now()
-    wakes = (turn.wakes for turn in turns if turn is not None and turn.wakes is not None)
-    return min((each for each in wakes if each > at_now), default=None)
+    at_now, sessions = store.now(), store.sessions.values()
+    wakes = [each.record.turn.wakes for each in sessions if each.record.turn is not None]
+    dues = [one.input.not_before for each in sessions for one in each.inbox.waiting()]
+    return min((each for each in (*wakes, *dues) if each is not None and each > at_now), default=None)
 
 
 def _stored_wait(store: Contents, query: ask.StoredWait) -> Wait | None:
@@ -271,11 +275,12 @@ def _open_waits(store: Contents, query: ask.OpenWaits) -> dict[str, Sequence[Wai
 
 
 def _wait_list(store: Contents, query: ask.WaitList) -> Rows[tuple[str, Wait, str | None]]:
+    at_now = store.now()
     found = [
         (each.record.session_id, wait, each.record.title)
         for each in _of(store, query.tenant)
         for wait in each.unanswered
-        if wait.reason in query.reasons
+        if wait.reason in query.reasons and wait.until > at_now
     ]
     found.sort(key=lambda one: one[1].since)
     return _rows(found[query.offset : query.offset + query.limit])

@@ -26,7 +26,7 @@ from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
 from warren.storage.ephemeral.sessions import Entered, EphemeralSession
 from warren.storage.ledger import add_charges
-from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf, now
+from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf
 from warren.storage.operations import (
     UNKNOWN,
     Advance,
@@ -111,9 +111,6 @@ class EphemeralStore(Contents):
     went_back: ClassVar[int] = 0
     clock_ahead: ClassVar[float | None] = None
     read_fault: ClassVar[WarrenError | None] = None
-
-    def now(self) -> datetime:
-        return now()
 
     # -- writing
 

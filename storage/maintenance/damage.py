@@ -103,9 +103,11 @@ def _check_event(row: tuple[Any, ...]) -> None:
 
 def _check_input(row: tuple[Any, ...]) -> None:
     """Check all but the body of an input that waits, which its session passes over by itself."""
-    said_id, key, starts, outcome = row
+    said_id, key, starts, outcome, not_before = row
     rows.text_in(said_id, "id")
     rows.number_in(starts, "starts")
+    if not_before is not None:
+        rows.time_in(not_before, "not_before")
     if key is not None:
         rows.text_in(key, "key")
     if outcome is not None:
@@ -174,7 +176,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "messages": _Table(raw("position, created_at, body"), _check_message, _BELONGS.format("messages")),
     "events": _Table(raw("seq, first_seq, timestamp, body, cuts"), _check_event, _BELONGS.format("events")),
     "compactions": _Table(raw(rows.COMPACTION), rows.compaction, _BELONGS.format("compactions")),
-    "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
+    "inbox": _Table(raw("id, key, starts, outcome, not_before"), _check_input, _BELONGS.format("inbox")),
     "calls": _Table(raw(rows.CALL), rows.call_in, _BELONGS.format("calls")),
     "waits": _Table(raw(f"tenant, {rows.WAIT}"), _check_wait, _BELONGS.format("waits")),
     "schedules": _Table(raw(f"session, holder, {rows.SCHEDULE}"), _check_schedule, "FROM schedules"),

@@ -14,7 +14,7 @@ from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.results import Rows
-from warren.storage.rows import DELETED, OPEN, decoded, outcome_of
+from warren.storage.rows import DELETED, OPEN, decoded, microseconds, outcome_of
 
 LAST: Final = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"
 # The lock of the session's row makes the order of numbers the order of commits, and keeps the count exact.
@@ -22,8 +22,8 @@ _OWNER: Final = "SELECT key, state, holder FROM warren.sessions WHERE session_id
 _KNOWN: Final = "SELECT number, body, outcome FROM warren.inbox WHERE session = $1::int8 AND key = $2"
 _COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL"
 _ADD: Final = """
-    INSERT INTO warren.inbox (session, number, id, key, starts, body)
-    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5) RETURNING number
+    INSERT INTO warren.inbox (session, number, id, key, starts, body, not_before)
+    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5, $6::int8) RETURNING number
 """
 _DROP: Final = "DELETE FROM warren.inbox WHERE session = $1::int8 AND number = ANY ($2::int8[]) AND key IS NULL"
 _END: Final = "UPDATE warren.inbox SET outcome = $3 WHERE session = $1::int8 AND number = ANY ($2::int8[])"
@@ -71,7 +71,8 @@ async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueue
     if operation.blobs:
         await attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
-    number = await db.value(_ADD, session, escaped(input_.input_id), key, input_.starts, body)
+    due = None if input_.not_before is None else microseconds(input_.not_before)
+    number = await db.value(_ADD, session, escaped(input_.input_id), key, input_.starts, body, due)
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 

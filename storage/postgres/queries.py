@@ -114,7 +114,10 @@ _SESSIONS_THAT_WAIT: Final = f"""
         WHERE state = {OPEN} AND turn IS NOT NULL AND coalesce(wakes, 0) <= {waits.NOW}
         UNION SELECT key, session_id, tenant, holder FROM warren.sessions
         WHERE state = {OPEN} AND NOT (turn IS NOT NULL AND coalesce(wakes, 0) > {waits.NOW})
-            AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
+            AND key IN (
+                SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts AND not_before IS NULL
+                UNION ALL SELECT session FROM warren.inbox
+                WHERE outcome IS NULL AND starts AND not_before <= {waits.NOW})
         UNION SELECT key, session_id, tenant, holder FROM warren.sessions
         WHERE state = {OPEN} AND key IN (
             SELECT session FROM warren.waits w WHERE w.state <> 'settled' AND reason = 'background')

@@ -37,10 +37,13 @@ _OPEN_WAITS: Final = f"""
 _LIST: Final = f"""
     SELECT session_id, {_WAIT}, title FROM warren.waits w JOIN warren.sessions s ON s.key = w.session
     WHERE w.tenant = $1 AND w.state = 'waiting' AND reason = ANY ($2::text[]) AND s.state = {OPEN}
+        AND until > {NOW}
     ORDER BY since, w.key LIMIT $3::int8 OFFSET $4::int8
 """
 _NEXT_WAKE: Final = f"""
-    SELECT min(coalesce(wakes, 0)) FROM warren.sessions WHERE turn IS NOT NULL AND coalesce(wakes, 0) > {NOW}
+    SELECT least(
+        (SELECT min(coalesce(wakes, 0)) FROM warren.sessions WHERE turn IS NOT NULL AND coalesce(wakes, 0) > {NOW}),
+        (SELECT min(not_before) FROM warren.inbox WHERE outcome IS NULL AND starts AND not_before > {NOW}))
 """
 
 
@@ -93,7 +96,7 @@ async def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait, str | None
 
 
 async def next_wake(at: Reading, _query: NextWake) -> datetime | None:
-    """Return the earliest time to come at which a turn goes on whose calls all wait."""
+    """Return the earliest time to come at which a turn goes on whose calls all wait, or an input is due."""
     found = await at.db.value(_NEXT_WAKE)
     return None if found is None else moment(found)
 

@@ -9,7 +9,7 @@ from warren.conversation import codec
 from warren.conversation.inputs import Numbered
 from warren.storage.operations import Attach, EndInputs, Enqueue, Enqueued
 from warren.storage.refusals import inbox_full, leased, not_found, retired
-from warren.storage.rows import DELETED, OPEN, decoded, outcome_of
+from warren.storage.rows import DELETED, OPEN, decoded, microseconds, outcome_of
 from warren.storage.sqlite.attachments import attach
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import store_outcome
@@ -18,7 +18,7 @@ from warren.storage.sqlite.operations import holding, writable
 
 _KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
 _COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL"
-_ADD: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,?,?) RETURNING number"
+_ADD: Final = "INSERT INTO inbox (session, id, key, starts, body, not_before) VALUES (?,?,?,?,?,?) RETURNING number"
 
 
 def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued:
@@ -41,7 +41,8 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
     if operation.blobs:
         attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
-    number = db.execute(_ADD, (key, input_.input_id, input_.key, input_.starts, body)).get
+    due = None if input_.not_before is None else microseconds(input_.not_before)
+    number = db.execute(_ADD, (key, input_.input_id, input_.key, input_.starts, body, due)).get
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 

@@ -38,8 +38,11 @@ _LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
 # In this order: else SQLite may go through all sessions, as it does not know how few of them are found.
 _SESSIONS_THAT_WAIT: Final = f"""
     WITH found (session) AS (
-        SELECT session FROM inbox CROSS JOIN sessions ON sessions.key = session
-            WHERE outcome IS NULL AND starts AND NOT (turn IS NOT NULL AND coalesce(wakes, 0) > ?1)
+        SELECT session FROM (
+            SELECT session FROM inbox INDEXED BY inbox_begins WHERE outcome IS NULL AND starts AND not_before IS NULL
+            UNION ALL SELECT session FROM inbox INDEXED BY inbox_begins
+            WHERE outcome IS NULL AND starts AND not_before <= ?1
+        ) CROSS JOIN sessions ON sessions.key = session WHERE NOT (turn IS NOT NULL AND coalesce(wakes, 0) > ?1)
         UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes IS NULL
         UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes <= ?1
         UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background'

@@ -46,10 +46,16 @@ _OPEN_WAITS: Final = f"""
 _LIST: Final = f"""
     SELECT {raw("session_id")}, {_WAIT}, {raw("title")} FROM waits CROSS JOIN sessions ON sessions.key = session
     WHERE waits.tenant = ? AND waits.state = 'waiting' AND reason IN (SELECT value FROM json_each(?))
-        AND sessions.state = {OPEN}
+        AND sessions.state = {OPEN} AND until > ?
     ORDER BY since, waits.key LIMIT ? OFFSET ?
 """
-_NEXT_WAKE: Final = "SELECT wakes FROM sessions WHERE turn IS NOT NULL AND wakes > ? ORDER BY wakes LIMIT 1"
+_NEXT_WAKE: Final = """
+    SELECT min(due) FROM (
+        SELECT (SELECT wakes FROM sessions WHERE turn IS NOT NULL AND wakes > ?1 ORDER BY wakes LIMIT 1) AS due
+        UNION ALL SELECT (
+            SELECT not_before FROM inbox WHERE outcome IS NULL AND starts AND not_before > ?1
+            ORDER BY not_before LIMIT 1))
+"""
 
 
 def put(db: apsw.Connection, found: Iterable[tuple[int, Wait]]) -> None:
@@ -100,13 +106,13 @@ def open_waits(at: Reading, query: OpenWaits) -> Mapping[str, Sequence[Wait]]:
 
 def page(at: Reading, query: WaitList) -> Rows[tuple[str, Wait, str | None]]:
     """Return a page of the waits of a tenant that nobody has answered."""
-    values = query.tenant, json.dumps(list(query.reasons)), query.limit, query.offset
+    values = query.tenant, json.dumps(list(query.reasons)), int(at.me.clock() * 1e6), query.limit, query.offset
     rows: list[Any] = at.db.execute(_LIST, values).fetchall()
     return Rows(rows, _listed, _name)
 
 
 def next_wake(at: Reading, _query: NextWake) -> datetime | None:
-    """Return the earliest time to come at which a turn goes on whose calls all wait."""
+    """Return the earliest time to come at which a turn goes on whose calls all wait, or an input is due."""
     found = at.db.execute(_NEXT_WAKE, (int(at.me.clock() * 1e6),)).get
     return moment(found) if type(found) is int else None
 

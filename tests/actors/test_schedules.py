@@ -1,16 +1,13 @@
 """Schedules of a runtime: each run once and at its time, over restarts, refusals, and clocks that jump."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
-from tests.support.models import Emit, FunctionModel, reply
+from tests.support.clocked import World
 from tests.support.runtime import new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
 from warren.actors.resources.storage import StorageActor
@@ -21,7 +18,6 @@ from warren.calls.facade import SessionService
 from warren.conversation.messages import UserMessage
 from warren.conversation.options import SessionTemplate
 from warren.conversation.schedules import KEPT_RUNS, RunView, ScheduleView
-from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, Limits
 from warren.storage.ephemeral import EphemeralStore
 from warren.storage.operations import Advance, Operation
@@ -29,39 +25,6 @@ from warren.storage.operations import Advance, Operation
 pytestmark = pytest.mark.virtual_time
 MINUTE = 60.0
 DAY = 24 * 3600.0
-
-
-@attrs.define(eq=False)
-class World:
-    """A store through several lives of its process.
-
-    Attributes:
-        ahead: seconds by which the clock of the store was put forward.
-        takes: seconds that the model takes for an answer.
-    """
-
-    folder: Path
-    ahead: float = 1_800_000_000.0
-    takes: float = 0.0
-
-    def clock(self) -> float:
-        """Return the time of the store."""
-        return self.ahead + trio.current_time()
-
-    def now(self) -> datetime:
-        """Return the same, as services have it."""
-        return datetime.fromtimestamp(self.clock(), UTC)
-
-    @asynccontextmanager
-    async def life(self, **options: Any) -> AsyncIterator[Service]:
-        """Run the process."""
-
-        async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
-            await trio.sleep(self.takes)
-            return reply("done")
-
-        async with open_runtime(FunctionModel(answer), store=self.folder, clock=self.clock, **options) as service:
-            yield service
 
 
 async def only(service: SessionService) -> ScheduleView:

@@ -76,6 +76,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "peer": "none",
         "mode": "",
         "idempotency_key": "text/none",
+        "not_before": "none",
         "text": "text",
         "source": "text/none",
         "input_id": "text",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -93,6 +94,34 @@ async def test_nodes_are_killed_while_prompts_are_due(place: Place) -> None:
                 await trio.sleep(0.05)
             await ended(service, each.session_id)
             assert len(dues) <= await said(service, each.session_id) <= len(dues) + 1
+
+
+async def test_a_node_is_killed_at_the_time_of_prompts(place: Place) -> None:
+    """Prompts that have waited for a time run once, not before it, and no later than a takeover and two seconds."""
+    async with looking(place) as service:
+        due = supervisor_of(service).shared.storage.now() + timedelta(seconds=6)
+        waiting = list[str]()
+        async with trio.open_nursery() as nursery:
+            for number in range(COUNT):
+                session_id = (await service.create_session(None)).session_id
+                at = due + timedelta(milliseconds=20 * number)
+                nursery.start_soon(partial(service.start_turn, session_id, "water", mode="queue", not_before=at))
+                waiting.append(session_id)
+            for session_id in waiting:
+                while not await service.inputs(session_id):  # noqa: ASYNC110 - there is no event
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    async with node(place) as first, node(place):
+        await trio.sleep((due - datetime.now(due.tzinfo)).total_seconds() + 0.2)
+        first.kill()
+        await trio.sleep(LEASE + 3)
+    async with looking(place) as service:
+        for session_id in waiting:
+            prompt, answer = (await service.history(session_id)).messages
+            assert isinstance(prompt.message, UserMessage)
+            assert (prompt.message.content, prompt.created_at >= due) == ("water", True)
+            assert answer.created_at - due <= timedelta(seconds=LEASE + 2)
+            assert await service.inputs(session_id) == ()
 
 
 async def ended(service: SessionService, session_id: str) -> None:

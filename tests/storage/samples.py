@@ -96,7 +96,7 @@ def kept(place: int, state: CallState = "begun", result: str | None = None) -> K
 def wait(number: int = 0, reason: WaitReason = "approval", **changes: Any) -> Wait:
     """Return what call `number` of `step` waits for, since so many minutes after `NOW`."""
     since = NOW + timedelta(minutes=number)
-    begun = Wait(f"call-{number}", reason, "waiting", "look", {}, "callback", since, since + timedelta(days=7))
+    begun = Wait(f"call-{number}", reason, "waiting", "look", {}, "callback", since, since + timedelta(days=36_500))
     return begun.changed(**changes)
 
 

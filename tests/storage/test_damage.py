@@ -52,7 +52,7 @@ FILE_OF_A: Final = blob()
 
 async def sample(path: Path) -> None:
     """Store a session with a row in every table, one that is never touched, one that was deleted, one with a turn."""
-    said = Input("i1", "queue", "wait", turn("a").record.created_at, "k1")
+    said = Input("i1", "queue", "wait", turn("a").record.created_at, "k1", not_before=NOW)
     async with opened(path) as store:
         ann = updated(turn("a", labels={"k": "v"}), peer=Peer("ann"))
         asks = wait(0, "question", wait_id="q", question_of="call-0", args={"message": "Go on?"})

@@ -3,16 +3,17 @@
 import hashlib
 import shutil
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
+import attrs
 import pytest
 import trio
 
 from tests.storage.memory.samples import entries
-from tests.storage.samples import kept, step, wait
+from tests.storage.samples import NOW, kept, step, wait
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
@@ -38,7 +39,7 @@ from warren.storage.queries import (
     WaitList,
 )
 from warren.storage.runner import inline_runner
-from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
 virtual = pytest.mark.virtual_time
@@ -312,17 +313,21 @@ async def test_open_turns_stay(tmp_path: Path) -> None:
 
 
 async def test_waits_stay(tmp_path: Path) -> None:
-    """A turn of version 14 sleeps on, and what its calls wait for is listed."""
+    """A turn of version 14 sleeps on, and what its calls wait for is listed until its time is over."""
     shutil.copy(KEPT / "14.sqlite3", tmp_path / FILE_NAME)
-    store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
+    config = StoreConfig(tmp_path)
+    then = attrs.evolve(Holder.of(config), clock=NOW.timestamp)
+    store = await SqliteStore.open(config, holder=then, runner=inline_runner)
+    asks, given = wait(1), wait(0, "client")
+    asks, given = (each.changed(until=each.since + timedelta(days=7)) for each in (asks, given))
     assert await store.read(NextWake()) == WAKES
     assert list(await store.read(WaitingSessions())) == []
-    assert await store.read(WaitList("turns", ["approval"])) == [("open", wait(1), None)]
-    answered = wait(0, "client", state="answered", result=ToolResult("call-0", "it rains"))
+    assert await store.read(WaitList("turns", ["approval"])) == [("open", asks, None)]
+    answered = given.changed(state="answered", result=ToolResult("call-0", "it rains"))
     (found,) = await store.write([Claim("open")])
     assert isinstance(found, Claimed)
     assert found.record.turn == step("open", inputs=(3,), key="k", text="so far", wakes=WAKES).record.turn
-    assert found.waits == (wait(1), answered)
+    assert found.waits == (asks, answered)
     await store.aclose()
 
 

@@ -1,6 +1,7 @@
 """The handlers of calls that run turns, end them, and reach into them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
@@ -75,6 +76,7 @@ async def start(local: Local, call: TurnCall) -> TurnResult:
         options=options,
         attachments=files,
         payer=payer,
+        not_before=None if call.not_before is None else call.not_before.astimezone(UTC),
     )
     return await enqueue(local, call.session_id, input_, turn_tools, begun, blobs=new)
 

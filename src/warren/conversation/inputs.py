@@ -33,6 +33,7 @@ class Input:
         attachments: the files of a prompt.
         payer: the client whose limit of tokens the turn counts for that it begins; empty if it has none.
         hops: messages of peers in a row, this one included, since a user's prompt; 0 for what is no message of a peer.
+        not_before: time before which no turn takes it (UTC); null for none.
     """
 
     input_id: str
@@ -46,6 +47,7 @@ class Input:
     attachments: tuple[Attachment, ...] = ()
     payer: str = ""
     hops: int = 0
+    not_before: datetime | None = None
 
 
 @frozen

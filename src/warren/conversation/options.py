@@ -8,6 +8,7 @@ protocol.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from datetime import datetime
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
@@ -24,6 +25,7 @@ from warren.base.fields import (
     OneOf,
     fits,
     is_flag,
+    is_moment,
     is_object,
     is_text,
     is_whole,
@@ -376,6 +378,8 @@ class TurnRequest(TurnOptions):
             `steer` enters it at its next step; the result is that of the turn which takes the prompt.
         idempotency_key: of your own, for the modes that wait: a prompt that is sent again under the same key is not
             taken twice, and has the result of the first.
+        not_before: a time before which no turn takes the prompt, for the mode `queue`. Others go before it till then,
+            and without others the session is idle. If the time is past, the prompt is due at once.
     """
 
     ALIASES: ClassVar[Mapping[str, str]] = aliases.TURN_OPTIONS
@@ -389,12 +393,18 @@ class TurnRequest(TurnOptions):
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT
     )
 
+    not_before: datetime | None = attrs.field(
+        default=None, validator=optional(is_moment), kw_only=True, metadata=CAN_CONFLICT
+    )
+
     def __attrs_post_init__(self) -> None:
-        """Refuse a key for a prompt that does not wait, and too many names. Raises FieldValueError."""
+        """Refuse a key or a time for a prompt that does not wait, and too many names. Raises FieldValueError."""
         super().__attrs_post_init__()
         check_sizes(self)
         if self.idempotency_key is not None and self.mode == "busy":
             raise FieldValueError("idempotency_key", "is for the modes queue and steer")
+        if self.not_before is not None and self.mode != "queue":
+            raise FieldValueError("not_before", "is for the mode queue")
 
 
 def part(cls: type[T], options: object, **changes: Any) -> T:

@@ -1,5 +1,6 @@
 """Inputs to a session while it runs a turn, on every surface that lets a prompt wait."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -11,6 +12,7 @@ from tests.parity.stage import Stage, scenario
 from tests.parity.surface import CREATE, MODES, TURN
 from tests.parity.world import Setting, until_event
 from tests.support.asking import ask
+from tests.support.runtime import supervisor_of
 from tests.support.waiting import inbox_has, turn_awaited
 from warren.base.errors import ErrorCode
 from warren.conversation.events import InputTaken, ToolExecutionStarted
@@ -57,6 +59,33 @@ async def queued_turn(stage: Stage) -> None:
     assert queued.kinds[-len(PLAIN) :] == list(PLAIN)
     assert await _said(stage, session_id) == ["first", "second"]
     stage.well(await stage.one.call("session/inputs", session_id=session_id), "session/inputs", waiting=[])
+
+
+@scenario(
+    CREATE,
+    TURN,
+    MODES,
+    "session/inputs",
+    clients=2,
+    where="inside",
+    setting=Setting(({"text": "one"}, {"text": "two"})),
+)
+async def turn_that_waits_for_a_time(stage: Stage) -> None:
+    """Everybody sees the prompt waiting, another one goes before it, and at its time it begins its turn."""
+    session_id = await _held(stage)
+    due = supervisor_of(stage.world.service).shared.storage.now() + timedelta(seconds=2)
+    async with trio.open_nursery() as nursery:
+        second = ask(nursery, _say, stage, session_id, "later", mode="queue", not_before=due.isoformat())
+        await inbox_has(stage.world.service, session_id, 1)
+        seen = await stage.one.call("session/inputs", session_id=session_id)
+        stage.well(seen, "session/inputs", waiting=[("queue", "later", None)])
+        (waits,) = await stage.world.service.inputs(session_id)
+        assert waits.not_before == due
+        stage.well(await _first(stage, session_id), text="one")
+        queued = stage.well(await second.value(), text="two", steps=1)
+    assert queued.kinds[-len(PLAIN) :] == list(PLAIN)
+    assert await _said(stage, session_id) == ["first", "later"]
+    assert supervisor_of(stage.world.service).shared.storage.now() >= due
 
 
 @scenario(CREATE, TURN, "turn/wait", clients=2, where="inside", setting=HELD)

@@ -32,6 +32,7 @@ OURS: Final = {
     "peer",
     "mode",
     "idempotency_key",
+    "not_before",
 }
 """Options that it has no words for."""
 READ: Final = {"session_id", "message_count", "is_active", "last_assistant_text", "labels", "model"}

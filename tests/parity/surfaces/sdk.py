@@ -1,7 +1,8 @@
 """The service itself, as programs that embed it call it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -177,6 +178,9 @@ def _arguments(params: Mapping[str, Any]) -> dict[str, Any]:
                 made[name] = codec.from_data(kind, made[name])
             except InvalidParamsError as exc:
                 raise UnsayableError(str(exc)) from exc
+    if isinstance(made.get("not_before"), str):
+        with suppress(ValueError):  # the service refuses the text
+            made["not_before"] = datetime.fromisoformat(made["not_before"])
     return made
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,7 +84,9 @@ def put(
     starts: bool = True,
     limit: int = 9,
     files: tuple[Attachment, ...] = (),
+    not_before: datetime | None = None,
 ) -> Enqueue:
     """Return the operation that puts a text into a session's inbox."""
-    said = Input(f"id of {text}", "queue", text, NOW, key, "peer", starts=starts, attachments=files)
+    more: dict[str, Any] = {"starts": starts, "attachments": files, "not_before": not_before}
+    said = Input(f"id of {text}", "queue", text, NOW, key, "peer", **more)
     return Enqueue(session_id, said, limit)

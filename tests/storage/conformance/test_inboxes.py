@@ -1,9 +1,11 @@
 """Inboxes in any home: order, keys, bounds, outcomes."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from tests.storage.conformance.homes import DONE, Home, done, put
 from tests.storage.samples import turn
@@ -20,7 +22,7 @@ from warren.storage.operations import (
     Enqueued,
     InputOutcome,
 )
-from warren.storage.queries import ANY_TENANT, CreatedUnder, WaitingInputs, WaitingSessions, WasTold
+from warren.storage.queries import ANY_TENANT, CreatedUnder, NextWake, WaitingInputs, WaitingSessions, WasTold
 from warren.storage.store import Store
 
 
@@ -52,6 +54,28 @@ async def test_inputs_wait_until_a_turn_takes_them(home: Home, tmp_path: Path) -
         await done(store, Commit(commit.record, commit.messages, commit.events, inputs=taken))
         assert await texts(store) == ["2"]
         assert list(await store.read(WaitingSessions())) == []
+
+
+async def test_an_input_waits_for_its_time(home: Home, tmp_path: Path) -> None:
+    """Until then no session waits for it, and the next time at which one does is known; it counts for the bound."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b"), turn("c")])
+        soon, later = store.now() + timedelta(seconds=0.3), store.now() + timedelta(days=1, microseconds=7)
+        await entered(store, put("1", not_before=later))
+        assert (list(await store.read(WaitingSessions())), await store.read(NextWake())) == ([], later)
+        first = await entered(store, put("2", not_before=soon, session_id="b"))
+        await entered(store, put("3", not_before=soon - timedelta(days=1), session_id="c"))
+        assert (list(await store.read(WaitingSessions())), await store.read(NextWake())) == (["c"], soon)
+        assert [each.input.not_before for each in (await done(store, Claim("a"))).inbox] == [later]
+        assert [each.input.not_before for each in await store.read(WaitingInputs("b", ANY_TENANT))] == [soon]
+        await trio.sleep(0.5)
+        assert (list(await store.read(WaitingSessions())), await store.read(NextWake())) == (["b", "c"], later)
+        await done(store, EndInputs("b", InputOutcome((first.numbered.number,), DONE)))
+        assert list(await store.read(WaitingSessions())) == ["c"]
+        with pytest.raises(CapacityExceededError):
+            await done(store, put("4", limit=1))
+        await done(store, Archive("a"))
+        assert await store.read(NextWake()) is None
 
 
 async def test_a_key_is_taken_once(home: Home, tmp_path: Path) -> None:

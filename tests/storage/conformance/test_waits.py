@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import blob
@@ -279,6 +280,18 @@ async def test_waits_that_nobody_has_answered_are_listed(home: Home, tmp_path: P
             "b": [wait(1, "question"), wait(2, "background")],
             "other": [wait(0)],
         }
+
+
+async def test_a_wait_whose_time_is_over_is_not_listed(home: Home, tmp_path: Path) -> None:
+    """No process has to live that ends it: the clock of the store does."""
+    async with home(tmp_path) as store:
+        late = wait(0).changed(until=store.now() + timedelta(seconds=0.2))
+        over = wait(1).changed(until=PAST)
+        await done(store, waiting("a", late, over, wait(2)))
+        assert await store.read(WaitList("default", ["approval"])) == [("a", late, None), ("a", wait(2), None)]
+        await trio.sleep(0.4)
+        assert await store.read(WaitList("default", ["approval"])) == [("a", wait(2), None)]
+        assert await store.read(WaitList("default", ["approval"], 1)) == []
 
 
 async def test_waits_count_for_the_bytes_of_a_tenant(home: Home, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,25 @@ def test_a_second_ctrl_c_exits_at_once(cli: Cli) -> None:
     lock.rollback()
     lock.close()
     assert cli.run("resume", session, "go on", "-m", "echo").out == "go on\n"
+
+
+def test_ctrl_c_leaves_a_prompt_that_waits_for_its_time(cli: Cli) -> None:
+    """The process ends at once, and the next one that has the store at that time runs the prompt."""
+    cli.run("run", "x")
+    running = cli.start("resume", "last", "later", "--not-before", "4s")
+    store = sqlite3.connect(cli.folder / ".rkat" / "sessions.sqlite3")
+    while not store.execute("SELECT count(*) FROM inbox WHERE not_before IS NOT NULL").fetchone()[0]:
+        time.sleep(0.01)
+    store.close()
+    running.signal(signal.SIGINT)
+    ended = running.end()
+    assert (ended.code, ended.out) == (-signal.SIGINT, "")
+    assert "the prompt waits until" in ended.err
+    assert "the next one waits until" in one_line(cli.run("wait", "last"), 1)
+    assert cli.run("resume", "last", "at once").out == "at once\n"
+    assert cli.run("run", "another", "--not-before", "5s").out == "another\n"
+    shown = cli.run("sessions", "list", "--output", "json").data["sessions"]
+    assert [each["message_count"] for each in shown] == [2, 6]
 
 
 def test_a_killed_run_loses_its_turn_alone(cli: Cli) -> None:

@@ -2,8 +2,10 @@
 
 import io
 import signal
+from datetime import UTC, datetime
 from typing import TypeVar, cast
 
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -181,3 +183,10 @@ async def test_the_options_reach_the_service() -> None:
     shared |= {"attachments": options.attach}
     assert service.called("create_session") == [shared | created]
     assert service.called("start_turn") == [shared | {"session_id": "n1", "prompt": "ho"}]
+    at = datetime(2126, 1, 1, tzinfo=UTC)
+    later, service = attrs.evolve(options, not_before=at), FakeService()
+    await take_turn(service, first_turn(service, later, "hi"), screen)
+    del shared["attachments"]
+    assert service.called("create_session") == [{**shared, **created, "prompt": None}]
+    queued = {"mode": "queue", "not_before": at, "idempotency_key": "k", "attachments": options.attach}
+    assert service.called("start_turn") == [{"session_id": "n1", "prompt": "hi", **queued}]

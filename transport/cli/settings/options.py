@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -134,6 +135,7 @@ class Options:
         label: labels of a session.
         title: title of a session.
         key: the idempotency key of a session.
+        not_before: time before which no turn takes the prompt; None for none.
         attach: files that the prompt is about.
         approve_all: whether every call that waits for approval is allowed.
     """
@@ -153,6 +155,7 @@ class Options:
     label: tuple[tuple[str, str], ...] = ()
     title: str | None = None
     key: str | None = None
+    not_before: datetime | None = None
     attach: tuple[File, ...] = ()
     approve_all: bool = False
 
@@ -205,7 +208,7 @@ def gather(given: Mapping[str, Any]) -> Options:
         memory=memory,
         storage=_of_table("storage", file) | _present(given, STORAGE_OPTIONS),
         gateway=_of_table("serve", file) | ({"jwt": jwt} if (jwt := _of_table("jwt", file)) else {}),
-        **_present(given, ("tenant", "stream", "label", "title", "key", "attach", "approve_all")),
+        **_present(given, ("tenant", "stream", "label", "title", "key", "not_before", "attach", "approve_all")),
     )
 
 

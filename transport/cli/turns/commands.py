@@ -29,7 +29,7 @@ from warren.transport.cli.settings.options import (
     turn_options,
 )
 from warren.transport.cli.settings.tool_options import tool_options
-from warren.transport.cli.settings.values import text_of
+from warren.transport.cli.settings.values import due_of, text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal.streams import Streams, read_prompt
 from warren.transport.cli.turns import taking
@@ -38,6 +38,12 @@ from warren.transport.cli.turns.screen import Screen, missing
 
 LOOKED_AT: Final = 6
 """The newest sessions, among which one is looked for to offer in place of a failed one."""
+not_before_option: Final = click.option(
+    "--not-before",
+    type=due_of,
+    metavar="TIME",
+    help="Wait with the prompt until then. It is stored, and runs then without this process too, if another one lives.",
+)
 
 
 @command(
@@ -45,6 +51,7 @@ LOOKED_AT: Final = 6
     "git diff | warren run --model claude-sonnet-5 --system 'Review this change.'",
     "warren run --ephemeral --output json --max-duration 2m 'Name three colours.'",
     "warren run --label project=burrow --memory 'Let us begin.'",
+    "warren run --not-before 10m 'Is the build green by now?'",
 )
 @click.argument("prompt", type=text_of, required=False)
 @click.option(
@@ -53,13 +60,15 @@ LOOKED_AT: Final = 6
     metavar="KEY",
     help="Run again with one key, it shows the first answer: one session, not two.",
 )
+@not_before_option
 @attach_option
 @session_options
 def run(prompt: str | None, options: Options) -> int:
     """Run PROMPT in a new session and print the answer.
 
     Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it. Ctrl-C ends
-    the turn and keeps the answer so far; a second one exits at once.
+    the turn and keeps the answer so far; a second one exits at once. TIME is a time from now, as 10m, or a day or a
+    time, in UTC without another zone.
     """
     text = read_prompt(prompt, with_pipe=True)
 
@@ -80,12 +89,14 @@ def run(prompt: str | None, options: Options) -> int:
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("prompt", type=text_of, required=False)
+@not_before_option
 @attach_option
 @turn_options("this turn")
 def resume(session: str, prompt: str | None, options: Options) -> int:
     """Continue a stored session with PROMPT and print the answer.
 
-    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it.
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it. TIME is a time
+    from now, as 10m, or a day or a time, in UTC without another zone.
     """
     check_place(options)
     text = read_prompt(prompt, with_pipe=True)
@@ -195,9 +206,8 @@ async def _answered(service: SessionService, session_id: str) -> bool:
 async def _only_turn(service: SessionService, begin: taking.Begin, screen: Screen, options: Options) -> int:
     """Run one turn in front of the user; return the exit code."""
     try:
-        result = await taking.take_turn(
-            service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all)
-        )
+        asker = Asker.of(screen.streams, approve_all=options.approve_all)
+        result = await taking.take_turn(service, begin, screen, asker, waits=options.not_before is not None)
     except WarrenError as exc:
         screen.fail(exc)
         return exc.numbers.exit

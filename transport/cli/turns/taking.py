@@ -4,7 +4,8 @@ import math
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -14,12 +15,13 @@ from warren.base.values import define
 from warren.calls.facade import SessionService
 from warren.calls.streams import OnEvent
 from warren.conversation.events import Envelope
-from warren.conversation.options import TurnOptions, given
+from warren.conversation.options import NO_OPTIONS, TurnOptions, given
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
 from warren.transport.cli.process.ending import die_of, heard
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.terminal.tables import moment
 from warren.transport.cli.turns.asking import ApprovalQueue, Asker
 from warren.transport.cli.turns.screen import Screen
 from warren.transport.providers import default_model
@@ -30,6 +32,7 @@ Begin = Callable[[OnEvent], Awaitable[TurnResult]]
 NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
 COMPACTING: Final = "compacting the context"
 FIRST_WORDS: Final = "interrupting the turn; again exits at once"
+WAITS: Final = "session {}: the prompt waits until {}; Ctrl-C leaves it there"
 TOO_LATE: Final = "the interrupt came too late: the turn had completed, nothing of it was cut"
 
 
@@ -48,24 +51,39 @@ def greet(options: Options, streams: Streams) -> None:
 
 
 def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
-    """Return the start of a new session's first turn."""
-    return lambda on_event: service.create_session(
-        prompt,
+    """Return the start of a new session's first turn, which may have to wait for a time."""
+    create: Any = partial(
+        service.create_session,
         **given(TurnOptions, options.turn),
         system_prompt=options.config.system_prompt,
         labels=dict(options.label),
         title=options.title,
         idempotency_key=options.key,
-        attachments=options.attach,
-        on_event=on_event,
     )
+
+    async def later(on_event: OnEvent) -> TurnResult:
+        session_id: str = (await create(None)).session_id
+        return await next_turn(service, attrs.evolve(options, turn=NO_OPTIONS), session_id, prompt)(on_event)
+
+    at_once = partial(create, prompt, attachments=options.attach)
+    return later if options.not_before is not None else lambda on_event: at_once(on_event=on_event)
 
 
 def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
     """Return the start of a turn of a session that exists; the options hold for this turn alone."""
-    return lambda on_event: service.start_turn(
-        session_id, prompt, **given(TurnOptions, options.turn), attachments=options.attach, on_event=on_event
+    start = partial(
+        service.start_turn, session_id, prompt, **given(TurnOptions, options.turn), attachments=options.attach
     )
+    if (due := options.not_before) is None:
+        return lambda on_event: start(on_event=on_event)
+
+    async def later(on_event: OnEvent) -> TurnResult:
+        if not options.mode.json:
+            Streams().note(WAITS.format(session_id, moment(due)), "dim")
+        queued: dict[str, Any] = {"mode": "queue", "not_before": due, "idempotency_key": options.key}
+        return await start(**queued, on_event=on_event)
+
+    return later
 
 
 @define(eq=False)
@@ -76,6 +94,7 @@ class _Running:
     screen: Screen
     asker: Asker
     session_id: str = ""
+    waits: bool = False  # for its time: who ends the process leaves the prompt in the inbox
     begun: trio.Event = attrs.field(factory=trio.Event)
     stoppable: bool = True
     interrupted: bool = False
@@ -134,15 +153,19 @@ class _Running:
             await self.service.interrupt(self.session_id)
 
 
-async def take_turn(service: SessionService, begin: Begin, screen: Screen, asker: Asker | None = None) -> TurnResult:
+async def take_turn(
+    service: SessionService, begin: Begin, screen: Screen, asker: Asker | None = None, *, waits: bool = False
+) -> TurnResult:
     """Run one turn, show it, and return its result. Raises the error of the turn.
 
-    Without an asker, calls that wait for approval are refused.
+    Without an asker, calls that wait for approval are refused. A turn that `waits` for its time has not begun, and is
+    not interrupted: the process ends.
 
     The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that the answer so far is stored; another
     one, or one when the turn is over, ends the process at once, by that signal.
     """
-    return await _take(_Running(service, screen, asker or Asker(screen.streams)), begin, screen.finish)
+    running = _Running(service, screen, asker or Asker(screen.streams), waits=waits)
+    return await _take(running, begin, screen.finish)
 
 
 async def take_compaction(
@@ -177,7 +200,7 @@ async def _listen(running: _Running, *, task_status: trio.TaskStatus[None]) -> N
         with trio.open_signal_receiver(*heard()) as signals:
             task_status.started()
             async for number in signals:
-                if not running.stoppable:
+                if not running.stoppable or (running.waits and not running.begun.is_set()):
                     die_of(number)
                 # In this very step of the task: an answer that was typed behind the Ctrl-C must not come first.
                 running.give_up()
