@@ -20,7 +20,7 @@ from warren.conversation.memory import Progress
 from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
-from warren.storage.rows import CALL, COLUMNS, COMPACTION, SCHEDULE, WAIT
+from warren.storage.rows import CALL, COLUMNS, COMPACTION, DELIVERY, SCHEDULE, TRIGGER, WAIT
 
 Value = int | str | None
 Row = tuple[Value, ...]
@@ -68,6 +68,8 @@ TABLES: Final = (
     _table("waits", f"key, session, tenant, {WAIT}", "body"),
     _table("schedules", f"key, session, {SCHEDULE}", "body"),
     _table("schedule_runs", "schedule, due, tenant, session, body", "body"),
+    _table("triggers", f"key, session, {TRIGGER}", "body"),
+    _table("trigger_deliveries", f"trigger_key, tenant, session, {DELIVERY}", "body"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

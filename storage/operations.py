@@ -21,6 +21,7 @@ from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.conversation.schedules import Run, Schedule
+from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.waits import Wait
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
@@ -512,6 +513,71 @@ class Advance(Operation[None]):
     schedule_id: str
     run: Run
     following: datetime | None
+    problem: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        """No session."""
+        return ""
+
+
+@frozen
+class PutTrigger(Operation[Trigger]):
+    """Store a trigger, new or in the place of the one with its id; return what is stored.
+
+    Fails with SessionNotFoundError if the session of the trigger is not there, is archived or of another tenant, with
+    CapacityExceededError if the tenant has `limit` triggers, and with InvalidParamsError if there is none to replace.
+
+    Attributes:
+        trigger: the trigger. If another one was made under its key, that one is returned, and nothing changes.
+        limit: the most triggers of a tenant.
+        replaces: whether it is there already.
+        audit: the entry of the audit, which is added if something changes.
+    """
+
+    trigger: Trigger
+    limit: int
+    replaces: bool = False
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session that gets the prompts; empty if each gets a new one."""
+        return self.trigger.session_id or ""
+
+
+@frozen
+class DropTrigger(Operation[bool]):
+    """Remove a trigger with its deliveries; return whether it was there.
+
+    Attributes:
+        tenant: the tenant of the caller.
+        trigger_id: its id.
+        audit: the entry of the audit, which is added if it was there.
+    """
+
+    tenant: str
+    trigger_id: str
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """No session."""
+        return ""
+
+
+@frozen
+class KeepDelivery(Operation[None]):
+    """Keep what became of a delivery. Without effect if the trigger is gone, or the delivery has fired already.
+
+    Attributes:
+        trigger_id: the trigger.
+        delivery: the delivery.
+        problem: the reason why the trigger has ended; None if it has not.
+    """
+
+    trigger_id: str
+    delivery: Delivery
     problem: str | None = None
 
     @property

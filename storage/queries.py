@@ -18,6 +18,7 @@ from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.conversation.schedules import Run, Schedule
+from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.views import TurnState
 from warren.conversation.waits import Wait, WaitReason
 from warren.reports.audit import AuditPage
@@ -294,6 +295,44 @@ class ScheduleList(Query[Rows[tuple[Schedule, Sequence[tuple[Run, bytes | None]]
 @frozen
 class NextDue(Query[datetime | None]):
     """The earliest time at which a schedule is due; None if none is."""
+
+
+@frozen
+class TriggerRow(Query[Trigger | None]):
+    """A trigger of a tenant, or of `ANY_TENANT`; None if there is none of that id."""
+
+    tenant: str | None
+    trigger_id: str
+
+
+@frozen
+class TriggerList(Query[Rows[tuple[Trigger, Sequence[tuple[Delivery, bytes | None]]]]]):
+    """Triggers of a tenant, each with its deliveries, the newest first, and the outcomes of their prompts.
+
+    An outcome is `UNKNOWN` while the prompt waits and while its turn runs, and None if no prompt is known.
+
+    Attributes:
+        tenant: the tenant.
+        session_id: only those whose prompts this session gets.
+        trigger_id: only the one of this id.
+        limit: the most of them.
+        offset: the number of triggers to skip, from the oldest one.
+    """
+
+    tenant: str
+    session_id: str | None = None
+    trigger_id: str | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+@frozen
+class DeliveryOf(Query[tuple[Delivery | None, bool]]):
+    """A delivery of a trigger, None if it is not known, and whether the prompt of another one waits or runs."""
+
+    tenant: str
+    trigger_id: str
+    delivery_id: str
 
 
 @frozen

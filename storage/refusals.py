@@ -59,6 +59,17 @@ def no_schedule(schedule_id: str) -> InvalidParamsError:
     return InvalidParamsError.at("$.schedule_id", f"there is no schedule {schedule_id!r}")
 
 
+def no_trigger(trigger_id: str) -> InvalidParamsError:
+    """Return the error for an id that no trigger of the tenant has."""
+    return InvalidParamsError.at("$.trigger_id", f"there is no trigger {trigger_id!r}")
+
+
+def too_many_triggers(limit: int) -> CapacityExceededError:
+    """Return the error for one trigger more than a tenant may have."""
+    problem = f"the tenant has {limit} triggers, and may have no more"
+    return CapacityExceededError(problem, cause="tenant_triggers", retryable=False)
+
+
 def too_many_schedules(limit: int) -> CapacityExceededError:
     """Return the error for one schedule more than a tenant may have."""
     problem = f"the tenant has {limit} schedules, and may have no more"

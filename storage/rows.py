@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from warren.base.errors import StoreError
+from warren.base.signatures import Scheme
 from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen
 from warren.conversation import codec
@@ -22,6 +23,7 @@ from warren.conversation.open_turn import CALL_STATES, KeptCall, OpenTurn
 from warren.conversation.options import SessionOptions, SessionTemplate, part
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
 from warren.conversation.schedules import Misfire, Overlap, Run, RunState, Schedule, Timing
+from warren.conversation.triggers import DELIVERY_STATES, Delivery, Trigger
 from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.waits import WAIT_REASONS, WAIT_STATES, Wait
 from warren.storage.results import Lost
@@ -44,6 +46,10 @@ WAIT: Final = "reason, wait_id, state, since, until, body"
 """The columns of something that a tool call waits for."""
 SCHEDULE: Final = "id, tenant, creation, due, problem, body"
 """The columns of a schedule."""
+TRIGGER: Final = "id, tenant, creation, problem, secret, body"
+"""The columns of a trigger."""
+DELIVERY: Final = "delivery, at, state, body"
+"""The columns of a delivery."""
 MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
@@ -343,6 +349,66 @@ def run_in(due: Any, body: Any) -> Run:
     """Return the run of a row. Raises ValueError."""
     rest = codec.decode_stored(_RunDetails, bytes_in(body, "body"))
     return Run(time_in(due, "due"), rest.state, rest.at, rest.session_id, rest.problem)
+
+
+@frozen
+class _TriggerDetails:
+    """The column `body` of a trigger."""
+
+    owner: str
+    created_at: datetime
+    prompt: str
+    scheme: Scheme
+    limits: TokenLimits = NO_LIMITS
+    session_id: str | None = None
+    new_session: SessionTemplate | None = None
+    overlap: Overlap = "queue"
+    paused: bool = False
+
+
+_TRIGGER_DETAILS: Final = tuple(attrs.fields_dict(_TriggerDetails))
+
+
+def trigger_to_row(trigger: Trigger) -> tuple[str, str, str | None, str | None, str, str]:
+    """Return the trigger's values in the order of `TRIGGER`."""
+    body = codec.encode(part(_TriggerDetails, trigger)).decode()
+    return trigger.trigger_id, trigger.tenant, trigger.key, trigger.problem, trigger.secret, body
+
+
+def trigger_in(row: tuple[Any, ...]) -> Trigger:
+    """Return the trigger of a row of `TRIGGER`. Raises ValueError."""
+    trigger_id, tenant, key, problem, secret, body = row
+    rest = codec.decode_stored(_TriggerDetails, bytes_in(body, "body"))
+    return Trigger(
+        trigger_id=text_in(trigger_id, "id"),
+        tenant=text_in(tenant, "tenant"),
+        key=None if key is None else text_in(key, "creation"),
+        problem=None if problem is None else text_in(problem, "problem"),
+        secret=text_in(secret, "secret"),
+        **{name: getattr(rest, name) for name in _TRIGGER_DETAILS},
+    )
+
+
+@frozen
+class _DeliveryDetails:
+    """The column `body` of a delivery."""
+
+    session_id: str | None = None
+    problem: str | None = None
+
+
+def delivery_to_row(delivery: Delivery) -> tuple[str, int, str, str]:
+    """Return the delivery's values in the order of `DELIVERY`."""
+    body = codec.encode(part(_DeliveryDetails, delivery)).decode()
+    return delivery.delivery_id, microseconds(delivery.at), delivery.state, body
+
+
+def delivery_in(row: tuple[Any, ...]) -> Delivery:
+    """Return the delivery of a row of `DELIVERY`. Raises ValueError."""
+    delivery_id, at, state, body = row
+    rest = codec.decode_stored(_DeliveryDetails, bytes_in(body, "body"))
+    found = _one_of(DELIVERY_STATES, state, "state")
+    return Delivery(text_in(delivery_id, "delivery"), found, time_in(at, "at"), rest.session_id, rest.problem)
 
 
 def _one_of(choices: tuple[C, ...], value: Any, column: str) -> C:

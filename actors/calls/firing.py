@@ -7,17 +7,11 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.calls.handlers.creating import create
+from warren.actors.calls.delivering import deliver
 from warren.actors.calls.local import Local
-from warren.actors.events.eventlog import utc_now
 from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
-from warren.base.ids import new_session_id
-from warren.base.principals import WRITE, Principal
 from warren.base.values import define
-from warren.calls.turns import SessionCall
-from warren.conversation.inputs import Input
-from warren.conversation.options import SessionTemplate, given
-from warren.conversation.schedules import GRACE, Run, Schedule, firing_of
+from warren.conversation.schedules import GRACE, Run, firing_of
 from warren.storage.operations import Advance, DueSchedule, TakeDue
 from warren.storage.rows import key_of
 
@@ -91,7 +85,7 @@ class ScheduleActor:
             run = Run(due, "skipped", now)
         else:
             try:
-                session_id = await self._deliver(schedule, due)
+                session_id = await deliver(self._local, schedule, schedule.prompt, key_of(schedule.schedule_id, due))
                 run = Run(due, "fired", storage.now(), session_id)
             except SessionNotFoundError as exc:  # it is archived, or was deleted a moment ago
                 run, following, problem = Run(due, "failed", now, schedule.session_id, exc.message), None, exc.message
@@ -104,15 +98,3 @@ class ScheduleActor:
                 run = Run(due, "failed", now, schedule.session_id, "it crashed: see the log")
         await storage.write(Advance(schedule.schedule_id, run, following, problem))
         return following
-
-    async def _deliver(self, schedule: Schedule, due: datetime) -> str:
-        """Put the prompt of a run into the inbox of its session; return the session."""
-        principal = Principal(schedule.tenant, schedule.owner, frozenset({WRITE}), schedule.limits)
-        local, key = attrs.evolve(self._local, principal=principal), key_of(schedule.schedule_id, due)
-        session_id = schedule.session_id
-        if session_id is None:
-            options = given(SessionTemplate, schedule.new_session or SessionTemplate())
-            session_id = (await create(local, SessionCall(None, **options, idempotency_key=key))).session_id
-        said = Input(new_session_id(), "queue", schedule.prompt, utc_now(), key, payer=local.payer)
-        await local.supervisor.inboxes.put(session_id, said, local.by)
-        return session_id

@@ -9,6 +9,7 @@ import trio
 
 from warren.actors.calls.handlers import HANDLERS, Handler
 from warren.actors.calls.history import INTERVAL, LoadHistory, shown
+from warren.actors.calls.incoming import opened
 from warren.actors.calls.local import Local, OfSession
 from warren.actors.calls.measuring import metrics_of
 from warren.actors.events.eventlog import EventLog
@@ -22,11 +23,12 @@ from warren.base.fields import FieldValueError
 from warren.base.principals import METRICS, READ, WRITE, Principal, Scope, check_right, lacks
 from warren.base.values import define
 from warren.calls.base import Call, made
-from warren.calls.facade import Capabilities, Health, RuntimeService
+from warren.calls.facade import Capabilities, Health, Opened, RuntimeService
 from warren.calls.operators import DrainRequest
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import EventReader
 from warren.conversation.categories import CATEGORIES
+from warren.conversation.triggers import SignedCall
 from warren.reports.audit import AuditEntry
 from warren.reports.health import Status, worst
 from warren.reports.metrics import History, Metrics
@@ -221,6 +223,10 @@ class Service(RuntimeService):
         except FieldValueError as exc:
             raise exc.refusal() from None
         return Principal(claims.tenant, BEARER, frozenset({WRITE}))
+
+    async def opened(self, call: SignedCall) -> Opened:
+        self.local.supervisor.check_open()
+        return await opened(self.local, call)
 
     @property
     def ready(self) -> bool:

@@ -10,6 +10,7 @@ from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.calls.creation import Created
 from warren.conversation.schedules import Run, Schedule
+from warren.conversation.triggers import Delivery, Trigger
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import Key, Sums
@@ -32,6 +33,7 @@ class Contents:
         ledger: the sums of charges.
         audit: the newest entries of the audit.
         schedules: the schedules by their ids, each with its newest runs.
+        triggers: the triggers by their ids, each with its newest deliveries.
         last_input: the number of the newest input.
         started_at: the time at which the store was made.
         said: the newest announcement of this process as a node.
@@ -46,6 +48,7 @@ class Contents:
     ledger: dict[Key, Sums] = attrs.field(factory=dict)
     audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
     schedules: dict[str, tuple[Schedule, dict[datetime, Run]]] = attrs.field(factory=dict)
+    triggers: dict[str, tuple[Trigger, dict[str, Delivery]]] = attrs.field(factory=dict)
     last_input: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement = attrs.field(factory=Announcement)

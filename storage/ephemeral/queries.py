@@ -17,6 +17,8 @@ from warren.conversation.inputs import Numbered
 from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.conversation.schedules import Run, Schedule
+from warren.conversation.triggers import Delivery, Trigger
+from warren.conversation.triggers import key_of as key_of_delivery
 from warren.conversation.waits import Wait
 from warren.reports.audit import AuditPage, cursor_of
 from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
@@ -312,6 +314,45 @@ def _next_due(store: Contents, _query: ask.NextDue) -> datetime | None:
     return min((each.due for each, _ in store.schedules.values() if each.due is not None), default=None)
 
 
+def _trigger(store: Contents, query: ask.TriggerRow) -> Trigger | None:
+    found = store.triggers.get(query.trigger_id)
+    return None if found is None or query.tenant not in (None, found[0].tenant) else found[0]
+
+
+def _triggers(store: Contents, query: ask.TriggerList) -> Rows[tuple[Trigger, Sequence[tuple[Delivery, bytes | None]]]]:
+    found = [
+        (trigger, [(each, _prompt_outcome(store, trigger, each)) for each in reversed(deliveries.values())])
+        for trigger, deliveries in store.triggers.values()
+        if trigger.tenant == query.tenant
+        and query.session_id in (None, trigger.session_id)
+        and query.trigger_id in (None, trigger.trigger_id)
+    ]
+    return _rows(found[query.offset : query.offset + query.limit])
+
+
+def _prompt_outcome(store: Contents, trigger: Trigger, delivery: Delivery) -> bytes | None:
+    session = store.sessions.get(delivery.session_id or "")
+    found = None if session is None else session.inbox.known(key_of_delivery(trigger.trigger_id, delivery.delivery_id))
+    return None if found is None else found.outcome or UNKNOWN
+
+
+def _delivery(store: Contents, query: ask.DeliveryOf) -> tuple[Delivery | None, bool]:
+    trigger, deliveries = store.triggers.get(query.trigger_id, (None, dict[str, Delivery]()))
+    if trigger is None or trigger.tenant != query.tenant:
+        return None, False
+    others = [each for each in deliveries.values() if each.delivery_id != query.delivery_id]
+    return deliveries.get(query.delivery_id), any(_is_busy(store, trigger, each) for each in others)
+
+
+def _is_busy(store: Contents, trigger: Trigger, delivery: Delivery) -> bool:
+    """Return whether the prompt of a delivery waits, or its turn runs."""
+    session = store.sessions.get(delivery.session_id or "")
+    found = None if session is None else session.inbox.known(key_of_delivery(trigger.trigger_id, delivery.delivery_id))
+    if session is None or found is None:
+        return False
+    return found.outcome is None or (found.outcome == UNKNOWN and session.record.turn is not None)
+
+
 def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:
     left = (each.record for each in _of(store, query.tenant) if not each.held)
     return Counter(record.tenant for record in left if record.turn is not None and record.turn.wakes is None)
@@ -359,6 +400,9 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.ScheduleRow: _schedule,
     ask.ScheduleList: _schedules,
     ask.NextDue: _next_due,
+    ask.TriggerRow: _trigger,
+    ask.TriggerList: _triggers,
+    ask.DeliveryOf: _delivery,
     ask.PeerNamed: _named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _count,

@@ -20,6 +20,7 @@ from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import SessionRecord
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
+from warren.conversation.triggers import KEPT_DELIVERIES, Delivery, Trigger
 from warren.conversation.waits import forgetting
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.contents import Contents
@@ -39,17 +40,20 @@ from warren.storage.operations import (
     DeclineHandover,
     Delete,
     DropSchedule,
+    DropTrigger,
     DueSchedule,
     EndInputs,
     Enqueue,
     Enqueued,
     Erased,
     Fork,
+    KeepDelivery,
     Label,
     Labelled,
     Lease,
     Operation,
     PutSchedule,
+    PutTrigger,
     Release,
     RequestHandover,
     Reserve,
@@ -65,9 +69,11 @@ from warren.storage.refusals import (
     key_used,
     name_taken,
     no_schedule,
+    no_trigger,
     not_found,
     taken_over,
     too_many_schedules,
+    too_many_triggers,
 )
 from warren.storage.rows import in_background, key_of
 
@@ -254,6 +260,8 @@ class EphemeralStore(Contents):
         del self.sessions[session_id]
         for schedule_id in [each.schedule_id for each, _ in self.schedules.values() if each.session_id == session_id]:
             del self.schedules[schedule_id]
+        for trigger_id in [each.trigger_id for each, _ in self.triggers.values() if each.session_id == session_id]:
+            del self.triggers[trigger_id]
         tenant, peer = session.record.tenant, session.record.options.peer
         if peer is not None:
             self.names.pop((tenant, peer.name), None)
@@ -403,6 +411,48 @@ class EphemeralStore(Contents):
         newest = sorted({operation.run.due: operation.run, **runs}.items())[-KEPT_RUNS:]
         self.schedules[operation.schedule_id] = schedule, dict(newest)
 
+    def put_trigger(self, operation: PutTrigger) -> Trigger:
+        """Apply the operation."""
+        trigger = operation.trigger
+        mine = [each for each, _ in self.triggers.values() if each.tenant == trigger.tenant]
+        known = next((each for each in mine if each.key is not None and each.key == trigger.key), None)
+        if known is not None and not operation.replaces:
+            return known
+        if trigger.session_id is not None and self._session(trigger.session_id).record.tenant != trigger.tenant:
+            raise not_found(trigger.session_id)
+        _, deliveries = self.triggers.get(trigger.trigger_id, (trigger, dict[str, Delivery]()))
+        if operation.replaces and all(each.trigger_id != trigger.trigger_id for each in mine):
+            raise no_trigger(trigger.trigger_id)
+        if not operation.replaces and len(mine) >= operation.limit:
+            raise too_many_triggers(operation.limit)
+        self.triggers[trigger.trigger_id] = trigger, deliveries
+        self._add(operation.audit)
+        return trigger
+
+    def drop_trigger(self, operation: DropTrigger) -> bool:
+        """Apply the operation."""
+        found = self.triggers.get(operation.trigger_id)
+        if found is None or found[0].tenant != operation.tenant:
+            return False
+        del self.triggers[operation.trigger_id]
+        self._add(operation.audit)
+        return True
+
+    def keep_delivery(self, operation: KeepDelivery) -> None:
+        """Apply the operation."""
+        found = self.triggers.get(operation.trigger_id)
+        if found is None:
+            return
+        trigger, deliveries = found
+        before, delivery = deliveries.get(operation.delivery.delivery_id), operation.delivery
+        if before is None or before.state != "fired":
+            deliveries = {**deliveries, delivery.delivery_id: delivery}
+        newest = sorted(deliveries.items(), key=lambda each: each[1].at)[-KEPT_DELIVERIES:]
+        self.triggers[operation.trigger_id] = (
+            trigger.changed(problem=operation.problem or trigger.problem),
+            dict(newest),
+        )
+
     def nothing(self, operation: DeclineHandover | Erased) -> None:
         """Do nothing: no other process asks, and no copy is due to be erased."""
 
@@ -454,6 +504,9 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     DropSchedule: EphemeralStore.drop_schedule,
     TakeDue: EphemeralStore.take_due,
     Advance: EphemeralStore.advance,
+    PutTrigger: EphemeralStore.put_trigger,
+    DropTrigger: EphemeralStore.drop_trigger,
+    KeepDelivery: EphemeralStore.keep_delivery,
 }
 
 

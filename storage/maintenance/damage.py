@@ -159,6 +159,23 @@ def _check_run(row: tuple[Any, ...]) -> None:
     rows.run_in(due, body)
 
 
+def _check_trigger(row: tuple[Any, ...]) -> None:
+    session, *trigger = row
+    if session is not None:
+        rows.number_in(session, "session")
+    rows.trigger_in(tuple(trigger))
+
+
+def _check_delivery(row: tuple[Any, ...]) -> None:
+    session, trigger, tenant, *delivery = row
+    rows.number_in(trigger, "trigger_key")
+    if session is not None:
+        rows.number_in(session, "session")
+    if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
+        raise ValueError("tenant is no name of a tenant")
+    rows.delivery_in(tuple(delivery))
+
+
 def _check_blob(row: tuple[Any, ...]) -> None:
     tenant, hashed, kind = row
     if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
@@ -181,6 +198,10 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "waits": _Table(raw(f"tenant, {rows.WAIT}"), _check_wait, _BELONGS.format("waits")),
     "schedules": _Table(raw(f"session, holder, {rows.SCHEDULE}"), _check_schedule, "FROM schedules"),
     "schedule_runs": _Table(raw("session, schedule, tenant, due, body"), _check_run, "FROM schedule_runs"),
+    "triggers": _Table(raw(f"session, {rows.TRIGGER}"), _check_trigger, "FROM triggers"),
+    "trigger_deliveries": _Table(
+        raw(f"session, trigger_key, tenant, {rows.DELIVERY}"), _check_delivery, "FROM trigger_deliveries"
+    ),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
@@ -201,6 +222,7 @@ _ROWIDS: Final = {
     "sessions": "key",
     "waits": "key",
     "schedules": "key",
+    "triggers": "key",
 }
 
 

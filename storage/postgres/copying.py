@@ -43,13 +43,16 @@ _ORDER: Final = {
     "waits": ("session", "wait_id", "reason"),
     "schedules": ("key",),
     "schedule_runs": ("schedule", "due"),
+    "triggers": ("key",),
+    "trigger_deliveries": ("trigger_key", "delivery"),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
     "memory_tombstones": ("session", "position"),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
-    " sha256 media_type name who action node source payer call_id reason wait_id creation problem".split()
+    " sha256 media_type name who action node source payer call_id reason wait_id creation"
+    " problem secret delivery".split()
 )
 _TEXT_KEYS: Final = frozenset(
     {
@@ -60,7 +63,9 @@ _TEXT_KEYS: Final = frozenset(
         ("sessions", "turn"),
         ("calls", "state"),
         ("waits", "state"),
+        ("trigger_deliveries", "state"),
         ("schedules", "id"),
+        ("triggers", "id"),
     }
 )
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -107,6 +112,7 @@ _NUMBERED: Final = (
     ("audit", "number"),
     ("waits", "key"),
     ("schedules", "key"),
+    ("triggers", "key"),
 )
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """

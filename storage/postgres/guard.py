@@ -26,6 +26,8 @@ TABLES: Final = (
     "waits",
     "schedules",
     "schedule_runs",
+    "triggers",
+    "trigger_deliveries",
     "creations",
     "attachments",
     "blobs",

@@ -14,7 +14,7 @@ from warren.conversation import codec
 from warren.conversation.records import SessionRecord
 from warren.conversation.waits import forgetting
 from warren.storage import operations as ops
-from warren.storage.postgres import attachments, audit, forking, inbox, schedules, waits
+from warren.storage.postgres import attachments, audit, forking, inbox, schedules, triggers, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
@@ -98,6 +98,7 @@ _BURY: Final = f"""
         waits AS (DELETE FROM warren.waits WHERE session = $1::int8),
         requests AS (DELETE FROM warren.requests WHERE session = $1::int8),
         {schedules.DROP_OF},
+        {triggers.DROP_OF},
         erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
     UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
         head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
@@ -272,6 +273,9 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.DropSchedule: schedules.drop,
     ops.TakeDue: schedules.take,
     ops.Advance: schedules.advance,
+    ops.PutTrigger: triggers.put,
+    ops.DropTrigger: triggers.drop,
+    ops.KeepDelivery: triggers.keep,
 }
 
 

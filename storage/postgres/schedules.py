@@ -106,7 +106,7 @@ async def put(operation: ops.PutSchedule, db: Connection, _holder: Holder) -> Sc
     schedule = operation.schedule
     if not operation.replaces and schedule.key is not None and (known := await _known(db, schedule)) is not None:
         return known
-    session = None if schedule.session_id is None else await _session(db, schedule.tenant, schedule.session_id)
+    session = None if schedule.session_id is None else await open_session(db, schedule.tenant, schedule.session_id)
     values = _values(schedule)
     if operation.replaces:
         schedule_id, tenant, _, *rest = values
@@ -132,7 +132,8 @@ async def _known(db: Connection, schedule: Schedule) -> Schedule | None:
     return schedule_in(_plain(rows[0])) if rows else None
 
 
-async def _session(db: Connection, tenant: str, session_id: str) -> int:
+async def open_session(db: Connection, tenant: str, session_id: str) -> int:
+    """Return the key of a session of a tenant. Raises SessionNotFoundError if it is not there, or archived."""
     rows = await db.fetch(_SESSION, escaped(session_id), tenant)
     if not rows or rows[0][1] == DELETED:
         raise not_found(session_id)

@@ -1,5 +1,36 @@
--- Version 29: inputs that wait for a time.
+-- Version 29: inputs that wait for a time; triggers, and what became of their newest deliveries.
 
 ALTER TABLE warren.inbox ADD COLUMN not_before bigint;  -- microseconds since 1970; NULL: it waits for no time
 DROP INDEX warren.inbox_begins;
 CREATE INDEX inbox_begins ON warren.inbox (not_before, session) WHERE outcome IS NULL AND starts;
+
+CREATE TABLE warren.triggers (
+    key      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- the newest has the highest
+    id       text COLLATE "C" NOT NULL UNIQUE,
+    tenant   text COLLATE "C" NOT NULL,
+    session  bigint,              -- NULL: a new session each time
+    creation text COLLATE "C",    -- the idempotency key under which it was made
+    problem  text,
+    secret   text NOT NULL,       -- in clear: calls are verified with it
+    body     text NOT NULL        -- JSON: all else
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX triggers_of_tenant ON warren.triggers (tenant, key);
+CREATE INDEX triggers_of_session ON warren.triggers (session) WHERE session IS NOT NULL;
+CREATE UNIQUE INDEX triggers_created ON warren.triggers (tenant, creation) WHERE creation IS NOT NULL;
+CREATE POLICY of_tenant ON warren.triggers USING (
+    CASE WHEN starts_with(current_user::text, 'warren_reader_') THEN tenant = (SELECT warren.tenant()) ELSE true END);
+ALTER TABLE warren.triggers ENABLE ROW LEVEL SECURITY;
+
+CREATE TABLE warren.trigger_deliveries (
+    trigger_key bigint NOT NULL,
+    delivery    text COLLATE "C" NOT NULL,  -- the sender's id of the call
+    at          bigint NOT NULL,
+    state       text NOT NULL,
+    tenant      text COLLATE "C" NOT NULL,  -- of the trigger
+    session     bigint,                     -- NULL: none got the prompt
+    body        text NOT NULL,              -- JSON: all else
+    PRIMARY KEY (trigger_key, delivery)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+CREATE POLICY of_tenant ON warren.trigger_deliveries USING (
+    CASE WHEN starts_with(current_user::text, 'warren_reader_') THEN tenant = (SELECT warren.tenant()) ELSE true END);
+ALTER TABLE warren.trigger_deliveries ENABLE ROW LEVEL SECURITY;

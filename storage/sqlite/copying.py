@@ -54,6 +54,8 @@ _ORDER: Final = {
     "waits": ("key",),
     "schedules": ("key",),
     "schedule_runs": ("schedule", "due"),
+    "triggers": ("key",),
+    "trigger_deliveries": ("trigger_key", "delivery"),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {

@@ -51,7 +51,7 @@ from warren.storage.rows import (
     row_to_record,
     sound_waits,
 )
-from warren.storage.sqlite import attachments, audit, open_turns, schedules, waits
+from warren.storage.sqlite import attachments, audit, open_turns, schedules, triggers, waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
@@ -309,6 +309,7 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     open_turns.settle(db, key)
     db.execute("DELETE FROM waits WHERE session = ?", (key,))
     schedules.drop_of(db, key)
+    triggers.drop_of(db, key)
     attachments.drop(db, key)
     db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
     audit.add(db, (operation.audit,))

@@ -37,7 +37,7 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
-from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns, schedules, waits
+from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns, schedules, triggers, waits
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.lease import Holder
@@ -309,6 +309,9 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.ScheduleRow: schedules.row,
     ask.ScheduleList: schedules.page,
     ask.NextDue: schedules.next_due,
+    ask.TriggerRow: triggers.row,
+    ask.TriggerList: triggers.page,
+    ask.DeliveryOf: triggers.delivery,
     ask.PeerNamed: inbox.named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _sessions,

@@ -89,7 +89,7 @@ def put(operation: PutSchedule, db: apsw.Connection, _holder: Holder) -> Schedul
         known: Any = db.execute(_CREATED, (schedule.tenant, schedule.key)).fetchone()
         if known is not None:
             return schedule_in(known)
-    session = None if schedule.session_id is None else _session(db, schedule.tenant, schedule.session_id)
+    session = None if schedule.session_id is None else open_session(db, schedule.tenant, schedule.session_id)
     values = schedule_to_row(schedule)
     if operation.replaces:
         schedule_id, tenant, _, *rest = values
@@ -103,7 +103,8 @@ def put(operation: PutSchedule, db: apsw.Connection, _holder: Holder) -> Schedul
     return schedule
 
 
-def _session(db: apsw.Connection, tenant: str, session_id: str) -> int:
+def open_session(db: apsw.Connection, tenant: str, session_id: str) -> int:
+    """Return the key of a session of a tenant. Raises SessionNotFoundError if it is not there, or archived."""
     row: Any = db.execute(_SESSION, (session_id, tenant)).fetchone()
     if row is None or row[1] == DELETED:
         raise not_found(session_id)

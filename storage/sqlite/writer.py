@@ -25,13 +25,16 @@ from warren.storage.operations import (
     DeclineHandover,
     Delete,
     DropSchedule,
+    DropTrigger,
     EndInputs,
     Enqueue,
     Erased,
     Fork,
+    KeepDelivery,
     Label,
     Operation,
     PutSchedule,
+    PutTrigger,
     Release,
     RequestHandover,
     Reserve,
@@ -40,7 +43,17 @@ from warren.storage.operations import (
     TakeDue,
 )
 from warren.storage.refusals import went_back
-from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, ledger, operations, schedules
+from warren.storage.sqlite import (
+    attachments,
+    audit,
+    enqueue,
+    forking,
+    handover,
+    ledger,
+    operations,
+    schedules,
+    triggers,
+)
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import UNORDERED, close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
@@ -74,6 +87,9 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     DropSchedule: schedules.drop,
     TakeDue: schedules.take,
     Advance: schedules.advance,
+    PutTrigger: triggers.put,
+    DropTrigger: triggers.drop,
+    KeepDelivery: triggers.keep,
 }
 
 

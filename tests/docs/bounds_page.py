@@ -15,6 +15,7 @@ from warren.base.values import frozen
 from warren.conversation.attachments import MAX_ATTACHMENTS
 from warren.conversation.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
 from warren.conversation.options import MAX_TOOLS as MAX_NAMES
+from warren.conversation.triggers import KEPT_DELIVERIES, MAX_PROMPT
 from warren.settings.config import Limits
 from warren.transport.access.auth import MAX_OFFERED
 from warren.transport.access.config import GatewayConfig
@@ -132,6 +133,9 @@ BOUNDS: Final = (
     Bound("bytes of large answers that are not read", "process, over HTTP", MAX_UNREAD, "no more are made: 503"),
     Bound("inputs that wait", "session", "limits.inbox", "refused"),
     Bound("schedules", "tenant", "limits.schedules", "refused"),
+    Bound("triggers", "tenant", "limits.triggers", "refused"),
+    Bound("characters of a prompt with a body in it", "trigger", MAX_PROMPT, "refused: 422"),
+    Bound("deliveries that are kept", "trigger", KEPT_DELIVERIES, "the oldest are forgotten"),
     Bound("requests that wait", "session", "limits.mailbox", "refused"),
     Bound("labels", "session, and filter of a list", MAX_LABELS, "refused"),
     Bound("bytes of labels", "session, and filter of a list", MAX_LABEL_BYTES, "refused"),

@@ -22,6 +22,7 @@ GOOD: Final[Mapping[str, object]] = {
     "name": "somewhere",
     "labels": {"team": "red"},
     "schedule_id": "a-schedule",
+    "trigger_id": "a-trigger",
 }
 TOGETHER: Final[Mapping[str, Mapping[str, object]]] = {"create_schedule": {"every": "1h"}}
 """Arguments of which a method needs one or another."""

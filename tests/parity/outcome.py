@@ -28,6 +28,7 @@ from warren.conversation.events import DELTAS, Envelope, Event
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 from warren.conversation.records import CompactionEntry
 from warren.conversation.schedules import SchedulePage, ScheduleView
+from warren.conversation.triggers import TriggerPage, TriggerView
 from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import UsageReport
@@ -82,6 +83,10 @@ RESULTS: Final[Mapping[str, type]] = {
     "schedule/change": ScheduleView,
     "schedule/delete": Deleted,
     "schedule/list": SchedulePage,
+    "trigger/create": TriggerView,
+    "trigger/change": TriggerView,
+    "trigger/delete": Deleted,
+    "trigger/list": TriggerPage,
     "peer/send": PeerMessageSent,
     "peer/list": Peers,
     "capabilities/get": Capabilities,

@@ -18,6 +18,7 @@ from tests.parity.scenarios import (
     schedules,
     sessions,
     structured,
+    triggers,
     turns,
 )
 from tests.parity.stage import SCENARIOS, Scenario
@@ -39,6 +40,7 @@ MODULES: Final = (
     schedules,
     sessions,
     structured,
+    triggers,
     turns,
 )
 """Importing them has filled the table."""

@@ -102,6 +102,10 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "result": "none/flag/number/text/list/object/odd keys/never",
         "is_error": "flag",
         "schedule_id": "text",
+        "trigger_id": "text",
+        "scheme": "",
+        "secret": "text/none",
+        "new_secret": "flag",
         "new_session": "none",
         "every": "none",
         "cron": "none",
@@ -120,6 +124,9 @@ NULLABLE: Final = {
     ("audit", "session_id"),
     ("create_schedule", "session_id"),
     ("schedules", "session_id"),
+    ("create_trigger", "session_id"),
+    ("triggers", "session_id"),
+    *(("change_trigger", name) for name in ("prompt", "overlap", "paused")),
     *(("change_schedule", name) for name in ("prompt", "zone", "misfire", "overlap", "paused")),
 }
 ARGUMENTS: Final = [

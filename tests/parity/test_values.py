@@ -54,6 +54,10 @@ NAMES: Final = {
     "schedule/change": "change_schedule",
     "schedule/delete": "delete_schedule",
     "schedule/list": "schedules",
+    "trigger/create": "create_trigger",
+    "trigger/change": "change_trigger",
+    "trigger/delete": "delete_trigger",
+    "trigger/list": "triggers",
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",
@@ -78,6 +82,7 @@ GOOD: Final[Mapping[str, Any]] = {
     "token": token_for("s"),
     "result": "done",
     "schedule_id": "a-schedule",
+    "trigger_id": "a-trigger",
 }
 MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
 

@@ -61,6 +61,7 @@ def test_every_call_has_its_method_and_its_handler() -> None:
         "load",
         "metrics",
         "note",
+        "opened",
         "principal",
         "ready",
         "statistics",

@@ -21,6 +21,7 @@ from warren.conversation.events import StreamTruncated
 from warren.conversation.inputs import Input
 from warren.conversation.peers import Peer
 from warren.conversation.schedules import Run, Schedule, Timing
+from warren.conversation.triggers import Delivery, Trigger
 from warren.reports.audit import AuditEntry
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up, restore
@@ -31,8 +32,10 @@ from warren.storage.operations import (
     Attach,
     Delete,
     Enqueue,
+    KeepDelivery,
     Lease,
     PutSchedule,
+    PutTrigger,
     Release,
     RequestHandover,
 )
@@ -67,6 +70,8 @@ async def sample(path: Path) -> None:
         due = datetime(2126, 1, 1, tzinfo=UTC)
         plan = Schedule("plan", "default", "local", NOW, "go", Timing(every="1h"), session_id="a", due=due)
         await written(store, PutSchedule(plan, 9), Advance("plan", Run(due, "missed", NOW, "a"), due + HOUR))
+        waits_for = Trigger("hook", "default", "local", NOW, "go", "secret", session_id="a", key="k")
+        await written(store, PutTrigger(waits_for, 9), KeepDelivery("hook", Delivery("d1", "fired", NOW, "a")))
     db = open_writer(StoreConfig(path / "store"))
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
     db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)), hex(zeroblob(32)))")
@@ -149,9 +154,9 @@ async def goes_on(folder: Path, shown: tuple[int, ...] = (3,)) -> set[str]:
             await outcome(service.start_turn(session_id, "go on"))
             await outcome(service.fork(session_id))
             await outcome(service.attachment(session_id, str(FILE_OF_A.attachment.sha256)))
-        listed = await outcome(service.schedules())
-        if not isinstance(listed, WarrenError):
-            named |= {each.row for each in listed.damaged}
+        for listed in (await outcome(service.schedules()), await outcome(service.triggers())):
+            if not isinstance(listed, WarrenError):
+                named |= {each.row for each in listed.damaged}
         entries = await service.audit(limit=1000)
         assert "create" in {each.action for each in entries.entries}
         return named | {f"entry {each.row}" for each in entries.damaged}

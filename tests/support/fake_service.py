@@ -29,7 +29,7 @@ from warren.base.fields import FieldValueError
 from warren.base.nodes import Node, NodeLoad
 from warren.base.principals import LOCAL, WRITE, Principal
 from warren.calls.base import Call
-from warren.calls.facade import Capabilities, Health, RuntimeService, SessionService, call_of
+from warren.calls.facade import Capabilities, Health, Opened, RuntimeService, SessionService, call_of
 from warren.calls.operators import (
     AuditRequest,
     CheckStoreRequest,
@@ -58,6 +58,7 @@ from warren.calls.sessions import (
     ResumeRequest,
 )
 from warren.calls.streams import EventReader, OnBegin
+from warren.calls.triggers import TriggerChange, TriggerDeletion, TriggerRequest, TriggersRequest
 from warren.calls.turns import (
     ApprovalsRequest,
     ApproveRequest,
@@ -79,6 +80,7 @@ from warren.conversation.memory import MemoryHit, ScoreParts
 from warren.conversation.options import given
 from warren.conversation.records import CompactionEntry, Lifecycle, SessionRecord
 from warren.conversation.schedules import SchedulePage, ScheduleView
+from warren.conversation.triggers import SignedCall, TriggerPage, TriggerView
 from warren.conversation.usage import Usage
 from warren.conversation.views import (
     ApprovalPage,
@@ -386,6 +388,9 @@ class FakeService(RuntimeService):
         except FieldValueError as exc:
             raise exc.refusal() from None
 
+    async def opened(self, call: SignedCall) -> Opened:
+        raise InvalidParamsError.at("$.trigger_id", f"{call.trigger_id} is not here, or not with this signature")
+
     @property
     def ready(self) -> bool:
         return not (self._stopped or self._draining)
@@ -625,6 +630,18 @@ SCHEDULE: Final = ScheduleView(
     owner="local",
     problem=None,
 )
+TRIGGER: Final = TriggerView(
+    trigger_id="trigger-1",
+    state="active",
+    prompt="what is {body}?",
+    session_id=None,
+    new_session=None,
+    scheme="standard",
+    overlap="queue",
+    created_at=NOW,
+    owner="local",
+    problem=None,
+)
 ANSWERS: Final[Mapping[type, Answer]] = {
     SessionCall: _create,
     TurnCall: _start,
@@ -650,6 +667,10 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     ScheduleChange: _of_runtime(lambda _service: SCHEDULE),
     ScheduleDeletion: _of_runtime(lambda _service: None),
     SchedulesRequest: _of_runtime(lambda _service: SchedulePage((SCHEDULE,))),
+    TriggerRequest: _of_runtime(lambda _service: attrs.evolve(TRIGGER, secret="whsec_x")),  # noqa: S106 - it is none
+    TriggerChange: _of_runtime(lambda _service: TRIGGER),
+    TriggerDeletion: _of_runtime(lambda _service: None),
+    TriggersRequest: _of_runtime(lambda _service: TriggerPage((TRIGGER,))),
     PeerMessage: _of_session(lambda _session, _call: "m1"),
     PeersRequest: _of_session(lambda _session, _call: ()),
     HistoryRequest: _of_session(lambda session, call: HistoryPage(session.session_id, (), call.offset, 0)),

@@ -23,6 +23,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "session/history": {**ONE, "offset": 0, "limit": 3},
     "session/subscribe": {**ONE, "after_seq": 0},
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},
+    "trigger/create": {"prompt": "go", "session_id": "s"},
     "schedule/create": {"prompt": "go", "every": "1h", "session_id": "s"},
     "tenants/list": {"all_tenants": False, "limit": 3},
     "usage/get": {"by": "model", "since": "2026-01-01T00:00:00Z", "limit": 3},

@@ -8,7 +8,15 @@ from warren.transport.console.pages import console_pages
 from warren.transport.http.probes import PATHS
 from warren.transport.rest.routes import ROUTES
 
-VALUES: Final = {"sha256": "0" * 64, "name": "nobody", "call_id": "c", "input_id": "i", "schedule_id": "s", "to": "n"}
+VALUES: Final = {
+    "sha256": "0" * 64,
+    "name": "nobody",
+    "call_id": "c",
+    "input_id": "i",
+    "schedule_id": "s",
+    "to": "n",
+    "trigger_id": "t",
+}
 """Values for the names in paths, but for that of a session."""
 PAGES: Final = ("/openapi.json", "/metrics", *PATHS, *console_pages())
 ALL: Final = [*((row.verb, row.path) for row in ROUTES), ("POST", "/mcp"), *(("GET", path) for path in PAGES)]

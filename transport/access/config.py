@@ -30,7 +30,7 @@ _PUBLIC_URL: Final = re.compile(
 """An origin, and a path."""
 TAKEN: Final = (
     *("approvals", "audit", "capabilities", "changes", "complete", "config", "health", "memory", "metrics"),
-    *("metrics.json", "nodes", "openapi.json", "schedules", "sessions", "store", "tenants", "usage"),
+    *("metrics.json", "nodes", "openapi.json", "schedules", "sessions", "store", "tenants", "triggers", "usage"),
     *("console", "livez", "mcp", "readyz", "ws", ".well-known"),
 )
 """The beginnings of the gateway's own paths. Below one of them nobody could tell whether a proxy has taken it away."""

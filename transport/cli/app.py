@@ -77,6 +77,7 @@ COMMANDS: Final = {
     "sessions": ("sessions:sessions", "Look at stored sessions, fork, label and retire them."),
     "store": ("store.versions:store", "Create a store, and bring it up to the version of this program."),
     "token": ("tokens:token", "Make and revoke the tokens by which servers know their clients."),
+    "triggers": ("triggers:triggers", "Make prompts that come when a signed call comes, and look after them."),
     "usage": ("usage:usage", "Show the tokens and the cost of models."),
     "wait": ("turns.commands:wait", "Wait for the end of a session's turn, and print its answer."),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.values import frozen
-from warren.calls import schedules, turns
+from warren.calls import schedules, triggers, turns
 from warren.calls.base import Call
 from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.sessions import ArchiveRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
@@ -125,6 +125,33 @@ _TABLE: Final = (
         _method_of(schedules.ScheduleDeletion),
         "Remove a schedule",
         "Remove a schedule. A prompt of it that waits already stays.",
+        idempotent=True,
+    ),
+    McpTool(
+        "warren_trigger",
+        _method_of(triggers.TriggerRequest),
+        "Make a trigger",
+        "Make a trigger: a prompt that comes when another service makes a signed HTTP call, for a session or for a new "
+        "one each time. The answer has the secret, and no other answer ever again.",
+    ),
+    McpTool(
+        "warren_triggers",
+        _method_of(triggers.TriggersRequest),
+        "List triggers",
+        "List the triggers, the oldest first, each with its newest deliveries.",
+        read_only=True,
+    ),
+    McpTool(
+        "warren_trigger_change",
+        _method_of(triggers.TriggerChange),
+        "Change a trigger",
+        "Change a trigger, pause it, let it go on, or give it a new secret. What is not given stays as it is.",
+    ),
+    McpTool(
+        "warren_trigger_delete",
+        _method_of(triggers.TriggerDeletion),
+        "Remove a trigger",
+        "Remove a trigger. A prompt of it that waits already stays.",
         idempotent=True,
     ),
     McpTool(

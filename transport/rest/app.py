@@ -45,6 +45,7 @@ from warren.transport.rest.oauth import WELL_KNOWN, Metadata
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
+from warren.transport.rest.triggers import TRIGGER_PATH, TriggerDoor
 from warren.transport.rpc.behalf import BEHALF_HEADER, TENANT_HEADER, carried
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
@@ -85,6 +86,7 @@ def rest_app(
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
     apps["/openapi.json"] = _readable(access, rest.openapi)
     apps[COMPLETION_PATH] = Completion(rest.service, access, shutdown)
+    apps[TRIGGER_PATH] = TriggerDoor(rest.service, access, shutdown, apps[TRIGGER_PATH])
     if installed("metrics"):
         apps[METRICS_PATH] = _metrics(access, host_of)
     apps |= pages

@@ -10,6 +10,7 @@ from warren.base.fields import FieldValueError
 from warren.base.ids import new_session_id
 from warren.calls.schedules import ScheduleChange, ScheduleDeletion, ScheduleRequest, SchedulesRequest
 from warren.conversation.schedules import Run, RunView, Schedule, SchedulePage, ScheduleView
+from warren.conversation.triggers import Delivery
 from warren.storage.operations import UNKNOWN, DropSchedule, PutSchedule
 from warren.storage.queries import ScheduleList, ScheduleRow
 from warren.storage.refusals import no_schedule
@@ -134,13 +135,19 @@ def _view(schedule: Schedule, runs: Sequence[tuple[Run, bytes | None]]) -> Sched
 
 
 def _run(run: Run, outcome: bytes | None) -> RunView:
-    problem, ended = run.problem, True if run.state != "fired" else None if outcome is None else outcome != UNKNOWN
+    problem, ended = ended_with(run, outcome)
+    return RunView(run.due, run.state, run.at, run.session_id, problem, ended)
+
+
+def ended_with(sent: Run | Delivery, outcome: bytes | None) -> tuple[str | None, bool | None]:
+    """Return the problem of a prompt that was sent, and whether its turn has ended; None if nobody knows any more."""
+    problem, ended = sent.problem, True if sent.state != "fired" else None if outcome is None else outcome != UNKNOWN
     if outcome:
         try:
-            result_of(outcome, run.session_id or "")
+            result_of(outcome, sent.session_id or "")
         except WarrenError as exc:
             problem = exc.message
-    return RunView(run.due, run.state, run.at, run.session_id, problem, ended)
+    return problem, ended
 
 
 HANDLERS: Final[dict[type, Any]] = {

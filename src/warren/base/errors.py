@@ -79,6 +79,7 @@ CapacityCause = Literal[
     "store_check",
     "tenant_connections",
     "tenant_schedules",
+    "tenant_triggers",
     "tenant_running_turns",
     "tenant_sessions",
     "tenant_share",

@@ -13,7 +13,7 @@ from warren.base.errors import InvalidParamsError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
-from warren.calls import operators, schedules, sessions, turns
+from warren.calls import operators, schedules, sessions, triggers, turns
 from warren.calls.base import Call, made
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
@@ -23,6 +23,7 @@ from warren.conversation.memory import MemoryHit
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
 from warren.conversation.schedules import SchedulePage, ScheduleView
+from warren.conversation.triggers import Delivered, SignedCall, TriggerPage, TriggerView
 from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports import health
 from warren.reports.audit import AuditEntry, AuditPage
@@ -153,6 +154,28 @@ class Health:
     waiting_turns: int = 0
     loop: health.LoopHealth = attrs.field(factory=health.LoopHealth)
     processes: int = 1
+
+
+class Opened(Protocol):
+    """A call of a trigger whose signature is right."""
+
+    @property
+    def principal(self) -> Principal:
+        """The principal in whose name its prompt comes."""
+
+    async def deliver(self) -> Delivered:
+        """Put the prompt of the call into the inbox of its session, or of a new one, once for each id of a call.
+
+        It is stored when this returns. Called again with the same call, here or in another process of the store, it
+        returns the same.
+
+        Raises:
+            InvalidParamsError: if the call has no id, no prompt can be made of its body, or the prompt is refused.
+            SessionNotFoundError: if the trigger has ended, as its session is archived.
+            SessionNotRunningError: if the trigger is paused.
+            CapacityExceededError: if the inbox is full, or a limit is reached.
+            StoreError: if the prompt could not be stored. Send the call again.
+        """
 
 
 class SessionService(Protocol):
@@ -501,6 +524,52 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
+    @keywords_of(triggers.TriggerRequest)
+    async def create_trigger(self, call: triggers.TriggerRequest) -> TriggerView:
+        """Make a trigger: a prompt that comes when a signed HTTP call comes, and return it with its secret.
+
+        The call goes to `POST /triggers/ID` of a gateway. Its prompt is put into the inbox of the session, or of a new
+        session, once for each id that the sender gives its calls. It runs in the name of the caller, and is held
+        against the limits that the caller has now. Without a store the trigger lasts as long as the process.
+
+        Raises:
+            InvalidParamsError: if an argument is bad.
+            SessionNotFoundError: if the session is unknown or archived.
+            CapacityExceededError: if the tenant has as many triggers as it may have.
+            StoreError: if the trigger could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(triggers.TriggerChange)
+    async def change_trigger(self, call: triggers.TriggerChange) -> TriggerView:
+        """Change a trigger, pause it, let it go on or give it a new secret, which the result has then.
+
+        Raises:
+            InvalidParamsError: if an argument is bad, and if there is no such trigger.
+            SessionNotFoundError: if its session is archived.
+            StoreError: if the change could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(triggers.TriggerDeletion)
+    async def delete_trigger(self, call: triggers.TriggerDeletion) -> None:
+        """Remove a trigger. A prompt of it that waits already is not taken back.
+
+        Raises:
+            InvalidParamsError: if there is no such trigger.
+            StoreError: if the trigger could not be removed.
+        """
+        await self.perform(call)
+
+    @keywords_of(triggers.TriggersRequest)
+    async def triggers(self, call: triggers.TriggersRequest) -> TriggerPage:
+        """Return triggers of the tenant with their newest deliveries, the oldest trigger first, and no secrets.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
+
     @keywords_of(turns.PeerMessage)
     async def send_message(self, call: turns.PeerMessage) -> str:
         """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
@@ -687,6 +756,18 @@ class RuntimeService(SessionService, Protocol):
         Raises:
             InvalidParamsError: at `$.token` if no runtime of this store has made the token.
             StoreError: if the secret of the store, by which this is known, cannot be read.
+        """
+
+    async def opened(self, call: SignedCall) -> Opened:
+        """Return a call of a trigger whose signature is right, for a surface that asks for nothing else.
+
+        Nothing is written, and no session is looked at. A call whose signature is wrong takes the same work as one of
+        a trigger that is not there.
+
+        Raises:
+            InvalidParamsError: at `$.trigger_id` if there is no such trigger, or the call was not signed with its
+                secret, or too long ago.
+            StoreError: if the store cannot be read.
         """
 
     @property

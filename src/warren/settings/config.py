@@ -131,6 +131,7 @@ class Limits:
         background_calls: tool calls of one session that run in the background at once. The model is told of a call
             beyond them that it was not run.
         schedules: schedules that a tenant may have.
+        triggers: triggers that a tenant may have.
         mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
         subscriptions: sessions that the clients of a process may follow, together.
         watches: watches of the list of sessions that the clients of a process may have.
@@ -167,6 +168,7 @@ class Limits:
     resumptions: int = attrs.field(default=5, validator=not_negative)
     background_calls: int = attrs.field(default=16, validator=not_negative)
     schedules: int = attrs.field(default=10_000, validator=not_negative)
+    triggers: int = attrs.field(default=10_000, validator=not_negative)
     mcp_sessions: int = attrs.field(default=5_000, validator=positive)
     subscriptions: int = attrs.field(default=50_000, validator=positive)
     watches: int = attrs.field(default=1_000, validator=positive)

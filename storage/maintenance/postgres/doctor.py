@@ -267,6 +267,8 @@ _READABLE: Final = (
     _Bodies("waits", "body", "key", _any),
     _Bodies("schedules", "body", "key", _any, of="key"),
     _Bodies("schedule_runs", "body", "due", _any, of="schedule"),
+    _Bodies("triggers", "body", "key", _any, of="key"),
+    _Bodies("trigger_deliveries", "body", "at", _any, of="trigger_key"),
 )
 
 

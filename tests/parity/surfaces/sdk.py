@@ -75,6 +75,10 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "schedule/change": lambda service: service.change_schedule,
     "schedule/delete": lambda service: service.delete_schedule,
     "schedule/list": lambda service: service.schedules,
+    "trigger/create": lambda service: service.create_trigger,
+    "trigger/change": lambda service: service.change_trigger,
+    "trigger/delete": lambda service: service.delete_trigger,
+    "trigger/list": lambda service: service.triggers,
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
@@ -91,6 +95,7 @@ NOTHING: Final[Mapping[str, Any]] = {
     "tool/approve": Decided(decided=True),
     "tool/complete": Completed(completed=True),
     "schedule/delete": Deleted(deleted=True),
+    "trigger/delete": Deleted(deleted=True),
 }
 """The result of a call that returns none."""
 WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {

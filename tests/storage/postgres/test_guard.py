@@ -60,6 +60,11 @@ SCHEDULED = """
     INSERT INTO warren.schedule_runs (schedule, due, tenant, body)
     SELECT key, 0, tenant, '{}' FROM warren.schedules
 """
+TRIGGERED = """
+    INSERT INTO warren.triggers (id, tenant, secret, body) SELECT session_id, tenant, '', '{}' FROM warren.sessions;
+    INSERT INTO warren.trigger_deliveries (trigger_key, delivery, at, state, tenant, body)
+    SELECT key, '', 0, 'skipped', tenant, '{}' FROM warren.triggers
+"""
 HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) VALUES ('x', 1, now(), now())"
 # How a row of each table tells whose it is: the text contains the tenant.
 WHOSE = {
@@ -79,6 +84,8 @@ WHOSE = {
     "waits": "tenant",
     "schedules": "tenant",
     "schedule_runs": "tenant",
+    "triggers": "tenant",
+    "trigger_deliveries": "tenant",
 }
 
 
@@ -98,6 +105,7 @@ async def fill(url: str) -> None:
     server().run(name_in(url), CALLED)
     server().run(name_in(url), WAITED)
     server().run(name_in(url), SCHEDULED)
+    server().run(name_in(url), TRIGGERED)
     server().run(name_in(url), HOLDER)
 
 

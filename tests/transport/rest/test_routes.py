@@ -202,9 +202,8 @@ async def test_each_route_calls_the_method_it_names() -> None:
         for row in ROUTES:
             if row.streams:
                 continue
-            path = row.path.format(
-                session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0", name="n", schedule_id="s"
-            )
+            own = {"schedule_id": "s", "trigger_id": "t"}
+            path = row.path.format(session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0", name="n", **own)
             response = await http.request(row.verb, path)
             if response.status_code == 422:
                 assert response.json()["message"].endswith("is required"), row
@@ -216,6 +215,9 @@ async def test_each_route_calls_the_method_it_names() -> None:
             "schedules",
             "change_schedule",
             "delete_schedule",
+            "triggers",
+            "change_trigger",
+            "delete_trigger",
             "fork",
             "label",
             "inputs",
