@@ -49,6 +49,7 @@ READ_HERE: Final = (
         "structured-output",
         "tools",
         "traces",
+        "triggers",
         "websocket",
         "workspace",
     ),

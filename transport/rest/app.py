@@ -43,9 +43,9 @@ from warren.transport.rest.events import ChangeStream, EventStream, Streaming, l
 from warren.transport.rest.forms import FILES, FORM, Form
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata
 from warren.transport.rest.openapi import document, missing
-from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
+from warren.transport.rest.routes import ROUTES, TRIGGER_PATH, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
-from warren.transport.rest.triggers import TRIGGER_PATH, TriggerDoor
+from warren.transport.rest.triggers import TriggerDoor
 from warren.transport.rpc.behalf import BEHALF_HEADER, TENANT_HEADER, carried
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned

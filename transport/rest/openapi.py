@@ -10,12 +10,13 @@ from warren.calls.base import Capability
 from warren.calls.facade import Capabilities
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.conversation.events import Envelope
+from warren.conversation.triggers import Delivered
 from warren.conversation.views import SessionChanges
 from warren.transport.access.refusals import JSON
 from warren.transport.rest.events import MEDIA_TYPE
 from warren.transport.rest.forms import FILES, FORM, PARAMS
 from warren.transport.rest.parameters import KEY, KEY_HEADER, NESTED
-from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
+from warren.transport.rest.routes import ROUTES, TRIGGER_PATH, WITH_BODY, RestRoute
 from warren.transport.rpc.schemas import Schemas, error_schema
 
 OPENAPI: Final = "3.1.0"
@@ -32,6 +33,9 @@ ENVELOPE_TEXT: Final = "An `Envelope` as JSON; of the event `end` the session's 
 CHANGES_TEXT: Final = "The `SessionChanges` as JSON; the event is `changes`, and has no id."
 FORM_TEXT: Final = f"It can be `{FORM}`: `{PARAMS}` is this object as JSON, each other part a file of the prompt."
 KEY_TEXT: Final = f"It can be the header `{KEY_HEADER}` instead."
+SIGNED_TEXT: Final = "Its headers are those of the scheme of the trigger: Standard Webhooks, GitHub or GitLab."
+SIGNED: Final = (400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
+"""The statuses of failed calls that are signed."""
 STATUSES: Final[Mapping[int, str]] = {
     400: "The body is not JSON, or is where none belongs.",
     401: "The server has a token, and this is not it.",
@@ -76,6 +80,7 @@ def _document(off: frozenset[str]) -> Mapping[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for row in (row for row in ROUTES if row.method.capability not in off):
         paths.setdefault(row.path, {})[row.verb.lower()] = _operation(row, sent, got, off)
+    paths[TRIGGER_PATH]["post"] = _signed_call(got)
     named = {SENT + name: schema for name, schema in sent.definitions.items()}
     return {
         "openapi": OPENAPI,
@@ -162,6 +167,26 @@ def _parameter(place: str, name: str, schema: Mapping[str, Any], *, required: bo
 
 def _header(name: str, text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": "header", "description": text, "schema": schema}
+
+
+def _signed_call(got: Schemas) -> dict[str, Any]:
+    """Return the operation of services that make signed calls: it is no method, and needs no token."""
+    said = {"content": {JSON: {"schema": got.of(Delivered)}}}
+    answers = {
+        "200": {"description": "The call of GitHub that only tries the address.", **said},
+        "202": {"description": "The prompt is stored, or was left out as the one before had not ended.", **said},
+        "410": _failure("The trigger has ended."),
+    }
+    failures = {str(each): {"$ref": f"#/components/responses/{each}"} for each in SIGNED}
+    return {
+        "operationId": "trigger_call",
+        "summary": "Make the prompt of a trigger, once for each id of a call.",
+        "description": SIGNED_TEXT,
+        "security": [{}],
+        "parameters": [_parameter("path", "trigger_id", {"type": "string"}, required=True)],
+        "requestBody": {"required": False, "content": {JSON: {"schema": {}}}},
+        "responses": answers | failures,
+    }
 
 
 def _failed(row: RestRoute, got: Schemas) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class RestRoute:
 
 
 SESSION: Final = "/sessions/{session_id}"
+TRIGGER_PATH: Final = "/triggers/{trigger_id}"
+"""Where signed calls go too, which are in no table: see `warren.transport.rest.triggers`."""
 ROUTES: Final = (
     RestRoute("POST", "/sessions", METHODS["session/create"], 201),
     RestRoute("GET", "/sessions", METHODS["session/list"]),
@@ -69,8 +71,8 @@ ROUTES: Final = (
     RestRoute("DELETE", "/schedules/{schedule_id}", METHODS["schedule/delete"]),
     RestRoute("POST", "/triggers", METHODS["trigger/create"]),
     RestRoute("GET", "/triggers", METHODS["trigger/list"]),
-    RestRoute("PATCH", "/triggers/{trigger_id}", METHODS["trigger/change"]),
-    RestRoute("DELETE", "/triggers/{trigger_id}", METHODS["trigger/delete"]),
+    RestRoute("PATCH", TRIGGER_PATH, METHODS["trigger/change"]),
+    RestRoute("DELETE", TRIGGER_PATH, METHODS["trigger/delete"]),
     RestRoute("GET", f"{SESSION}/peers", METHODS["peer/list"]),
     RestRoute("POST", f"{SESSION}/peers/{{to}}/messages", METHODS["peer/send"]),
     RestRoute("PATCH", f"{SESSION}/labels", METHODS["session/label"]),

@@ -29,7 +29,6 @@ from warren.transport.rest import parameters
 from warren.transport.rest.answers import answer, internal_error
 from warren.transport.rpc.jsonrpc import abandoned
 
-TRIGGER_PATH: Final = "/triggers/{trigger_id}"
 AT_ONCE: Final = 16
 """Signatures that a process checks at once: so many callers without one can keep the store busy."""
 PAUSED: Final = ("Retry-After", "60")

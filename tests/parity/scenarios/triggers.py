@@ -18,7 +18,7 @@ async def trigger_that_is_made_changed_and_removed(stage: Stage) -> None:
     session_id = str(stage.well(await stage.one.call(CREATE, prompt=None)).data["session_id"])
     asked = {"prompt": "look at {body}", "session_id": session_id, "scheme": "github", "secret": "swordfish"}
     made = stage.well(await stage.one.call("trigger/create", **asked), "trigger/create", state="active")
-    assert made.data["secret"] == "swordfish"
+    assert made.data["secret"] == "swordfish"  # noqa: S105 - it is none
     (truth,) = (await service.triggers()).triggers
     assert (truth.session_id, truth.scheme, truth.secret) == (session_id, "github", None)
     trigger_id = truth.trigger_id

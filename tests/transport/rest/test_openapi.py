@@ -21,7 +21,7 @@ from warren.conversation.options import CompactionConfig
 from warren.models.catalog import ModelEntry
 from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.transport.rest.routes import ROUTES
+from warren.transport.rest.routes import ROUTES, TRIGGER_PATH
 from warren.transport.rpc.methods import METHODS
 
 ELSEWHERE: Final = {
@@ -56,7 +56,7 @@ async def test_the_document_has_every_route() -> None:
     paths = (await document())["paths"]
     assert {(path, verb) for path, verbs in paths.items() for verb in verbs} == {
         (row.path, row.verb.lower()) for row in ROUTES
-    }
+    } | {(TRIGGER_PATH, "post")}
     for row in ROUTES:
         operation = paths[row.path][row.verb.lower()]
         assert operation["summary"] == row.method.doc
