@@ -100,8 +100,9 @@ def triggers_create(
     paused: bool,
     options: Options,
 ) -> None:
-    """Make a trigger, and print its id and its secret: PROMPT comes whenever a signed call comes to /triggers/ID.
+    """Make a trigger, and print its id and its secret.
 
+    PROMPT comes whenever a signed call comes to /triggers/ID.
     {body} in PROMPT becomes the body of the call, {body.a.b} a member of its JSON, {event} the event that GitHub and
     GitLab name. --model, --provider, --system, --title and --label are those of new sessions.
     """
