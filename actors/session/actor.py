@@ -50,6 +50,7 @@ from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
 from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
+from warren.actors.turn.background import Origin
 from warren.actors.turn.left import NOTHING_LEFT, cancels, left_elsewhere
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.plan import TurnPlan
@@ -115,6 +116,7 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
 COMING: Final = (State.LOADING, State.LEAVING)
 """The states in which it is not known, or soon not known any more, whether a turn is open in the store."""
 NO_TOOLS: Final[Mapping[str, Tool]] = {}
+NO_TURN: Final = Origin(0, 0, "")
 GOES_ON: Final = "the session has a turn that was left open, and that goes on"
 Result = Callable[[], None]
 """The result of an errand, as the function that applies it in the loop."""
@@ -263,6 +265,11 @@ class SessionActor:
         if turn is None or turn.only_compacts:
             return turn_of(conversation.known, conversation.unanswered, runs=False)
         return turn.view()
+
+    @property
+    def origin(self) -> Origin:
+        """What is kept of the running turn, for a later one that it has asked for."""
+        return NO_TURN if self._turn is None else self._turn.origin("", 0)
 
     @property
     def _shown(self) -> SessionRecord:

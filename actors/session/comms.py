@@ -11,6 +11,7 @@ from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.tenancy import MINUTE, ROUNDING, Accounts
 from warren.actors.resources.storage import Storage
 from warren.actors.session.inboxes import Inboxes
+from warren.actors.session.reminders import Reminders
 from warren.actors.turn.chain import Chain
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, WarrenError
 from warren.base.ids import id_under, new_session_id
@@ -34,11 +35,16 @@ COMMS_TOOLS: Final = SENDING | {"list_peers", "send_request"}
 
 @define(eq=False)
 class Comms:
-    """Sends messages between the sessions that trust each other by name."""
+    """Sends messages between the sessions that trust each other by name.
+
+    Attributes:
+        reminders: has the messages of sessions to themselves.
+    """
 
     _inboxes: Inboxes
     _storage: Storage
     _limits: Limits
+    reminders: Reminders
     _rested: dict[str, float] = attrs.field(factory=dict)  # the time from which a session may send the whole number
 
     async def find(self, tenant: str, name: str) -> SessionRecord | None:

@@ -70,7 +70,11 @@ class Inboxes:
         return NOBODY if account is None else (account,)
 
     async def put(self, session_id: str, input_: Input, by: Accounts = NOBODY) -> bool:
-        """Put an input into a session's inbox, and return whether it is new. It may wait in another process.
+        """Put an input into a session's inbox, and return whether it is new: see `put_or_find`."""
+        return (await self.put_or_find(session_id, input_, by)).fresh
+
+    async def put_or_find(self, session_id: str, input_: Input, by: Accounts = NOBODY) -> Enqueued:
+        """Put an input into a session's inbox, or find the one that has its key. It may wait in another process.
 
         Args:
             session_id: the session.
@@ -117,17 +121,17 @@ class Inboxes:
             return False
         return True
 
-    async def _put(self, session_id: str, input_: Input, accepted: Acceptance | None = None) -> bool:
+    async def _put(self, session_id: str, input_: Input, accepted: Acceptance | None = None) -> Enqueued:
         stored = await self._store(session_id, input_, anywhere=True)
         _note(accepted, stored)
         if stored.outcome is not None:
-            return False
+            return stored
         if stored.elsewhere:
             self.on_elsewhere(session_id)
         else:
             with contextlib.suppress(LeasedError):  # another process has just taken the session: the input goes with it
                 await self._tell(session_id, stored.numbered, waits=False, tools=NO_TOOLS)
-        return stored.fresh
+        return stored
 
     async def put_and_wait(
         self,

@@ -16,11 +16,13 @@ from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
+from warren.actors.session.reminders import Reminders
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.alarm import Alarm
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
+from warren.actors.turn.background import Origin
 from warren.base.end_budget import EndBudget
 from warren.base.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.base.fields import encodable
@@ -31,6 +33,7 @@ from warren.calls.creation import Creation
 from warren.conversation.inputs import Input
 from warren.conversation.records import SessionRecord
 from warren.mailbox import Mail, Mailbox, Message
+from warren.models.tools import ToolError
 from warren.reports.audit import AuditEntry
 from warren.reports.statistics import RuntimeStatistics
 from warren.reports.tracing import here
@@ -86,7 +89,7 @@ class Supervisor:
         limiter = self.shared.limiter
         self.scheduler = Scheduler(limits, storage.durable, limiter.tenancy)
         self.inboxes = Inboxes(self, storage, limits.inbox, limiter)
-        self.comms = Comms(self.inboxes, storage, limits)
+        self.comms = Comms(self.inboxes, storage, limits, Reminders(self.inboxes, storage, self._turn_of))
 
     # -- for the service
 
@@ -393,6 +396,13 @@ class Supervisor:
         self.scheduler.found_waiting({**sessions, **paused}, trio.current_time())
         self._reassign()
         await trio.lowlevel.checkpoint()
+
+    def _turn_of(self, session_id: str) -> tuple[str, Origin]:
+        """Return the tenant of a session whose turn runs here, and what is kept of the turn. Raises ToolError."""
+        actor = self.registry.find(session_id)
+        if actor is None or actor.record is None:
+            raise ToolError("the session is not here any more")
+        return actor.record.tenant, actor.origin
 
     def _paused_at(self, session_id: str) -> SessionActor | None:
         """Return the actor of a session if its inbox has paused."""

@@ -863,7 +863,7 @@ class Turn:
             tokens=settings.completions.maker(self.record.tenant),
             waits=self.waits,
             background=self.background,
-            origin=self._origin,
+            origin=self.origin,
             tells=not self.woken,
         )
         self._calls += len(calls)
@@ -889,7 +889,7 @@ class Turn:
             repeats = self._repeats = Repeats(settings.limits.repeated_calls_note, settings.limits.repeated_calls)
         return repeats.told(calls, results, settings.tools)
 
-    def _origin(self, call_id: str, number: int) -> Origin:
+    def origin(self, call_id: str, number: int) -> Origin:
         """Return what is kept of a call for the time after the turn."""
         message, chain = self.plan.message, self.plan.chain
         hops = chain.hops if chain is not None else 0 if self.kept is None else self.kept.hops

@@ -130,6 +130,8 @@ class ToolsConfig:
             the web for files of prompts alone.
         skills: folders of skills, besides the skills that Warren ships; None for no skills at all.
         mcp_servers: servers whose tools every session gets.
+        wake_me: whether every session has the tool by which its model is woken later. Without it those have it whose
+            list of tools names it.
     """
 
     root: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
@@ -141,6 +143,7 @@ class ToolsConfig:
     fetch_allow: tuple[str, ...] = ()
     skills: tuple[Path, ...] | None = None
     mcp_servers: tuple[McpServer, ...] = ()
+    wake_me: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.shell and self.root is None:

@@ -82,7 +82,14 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
         raise InvalidParamsError.at("$.root", "is needed for --shell: --root DIR is the folder in which commands start")
     skills = given["skills"] or (() if "tools.skills" in values else None)
     settings = {} if file is None else file.settings("tools")
-    asked = given["root"], given["builtins"], given["shell"], found, settings.get("fetch_allow")
+    asked = (
+        given["root"],
+        given["builtins"],
+        given["shell"],
+        found,
+        settings.get("fetch_allow"),
+        settings.get("wake_me"),
+    )
     if not any(asked) and skills is None:
         return None
     return _made(
