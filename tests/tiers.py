@@ -66,6 +66,7 @@ PLACES: Final = (
     "promises/test_store_goes_back.py",
     "promises/test_tasks.py",
     "promises/test_turn_kills.py",
+    "promises/test_triggers.py",
     "promises/test_two_processes.py",
     "promises/test_two_releases.py",
     "promises/test_waiting_ends.py",

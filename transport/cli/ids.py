@@ -1,10 +1,11 @@
 """The session that a user names: by its id, the end of its id, or `last`."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from warren.base.errors import InvalidParamsError, SessionNotFoundError
+from warren.calls.base import MAX_PAGE
 from warren.calls.facade import SessionService
 
 LAST: Final = "last"
@@ -35,6 +36,31 @@ async def resolve(service: SessionService, name: str) -> str:
         return wanted
     found = [session_id async for session_id in _ids(service) if session_id.endswith(wanted)]
     return _only(found, name)
+
+
+async def id_ending(name: str, noun: str, page: Callable[[int], Awaitable[Sequence[str | None]]]) -> str:
+    """Return the id of a thing that is named by the end of it; a whole id is returned as it is, known or not.
+
+    Args:
+        name: the end of the id.
+        noun: what it is the id of, such as "schedule".
+        page: returns the ids of up to `MAX_PAGE` things from an offset on, and None for each that is damaged.
+
+    Raises InvalidParamsError if several fit, or none.
+    """
+    wanted, found, offset = name.strip().lower(), list[str](), 0
+    if WHOLE.fullmatch(wanted):
+        return wanted
+    while True:
+        ids = await page(offset)
+        found += [each for each in ids if each is not None and each.endswith(wanted)]
+        offset += MAX_PAGE
+        if len(ids) < MAX_PAGE:
+            break
+    if len(found) == 1 and wanted:
+        return found[0]
+    problem = f"{name!r} fits {len(found)} {noun}s" if found else f"no {noun} has an id that ends with {name!r}"
+    raise InvalidParamsError.at(f"$.{noun}_id", problem)
 
 
 def _only(found: list[str], name: str) -> str:

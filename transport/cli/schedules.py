@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import click
 
-from warren.base.errors import InvalidParamsError
 from warren.calls.base import MAX_PAGE, made
 from warren.calls.facade import SessionService
 from warren.calls.schedules import ScheduleChange, ScheduleDeletion, ScheduleRequest, SchedulesRequest
@@ -14,7 +13,7 @@ from warren.conversation.options import SessionTemplate
 from warren.conversation.schedules import RunView, SchedulePage, ScheduleView
 from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.ids import WHOLE, resolve
+from warren.transport.cli.ids import id_ending, resolve
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.settings.option import F, group, of_field
 from warren.transport.cli.settings.options import Options, label_option, reached_options
@@ -204,21 +203,12 @@ def _given(**values: Any) -> dict[str, Any]:
 
 async def _found(service: SessionService, name: str) -> str:
     """Return the id of a schedule that is named by the end of it. Raises InvalidParamsError if several fit, or none."""
-    wanted, found, offset = name.strip().lower(), list[str](), 0
-    while not WHOLE.fullmatch(wanted):
+
+    async def ids(offset: int) -> list[str | None]:
         page = await service.schedules(offset=offset, limit=MAX_PAGE)
-        found += [each.schedule_id for each in page.schedules if each.schedule_id.endswith(wanted)]
-        offset += MAX_PAGE
-        if len(page.schedules) + len(page.damaged) < MAX_PAGE:
-            if len(found) != 1 or not wanted:
-                problem = (
-                    f"{name!r} fits {len(found)} schedules"
-                    if found
-                    else f"no schedule has an id that ends with {name!r}"
-                )
-                raise InvalidParamsError.at("$.schedule_id", problem)
-            return found[0]
-    return wanted
+        return [each.schedule_id for each in page.schedules] + [None] * len(page.damaged)
+
+    return await id_ending(name, "schedule", ids)
 
 
 def _made(streams: Streams, view: ScheduleView) -> None:

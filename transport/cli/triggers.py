@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import click
 
-from warren.base.errors import InvalidParamsError
 from warren.calls.base import MAX_PAGE, made
 from warren.calls.facade import SessionService
 from warren.calls.triggers import TriggerChange, TriggerDeletion, TriggerRequest, TriggersRequest
@@ -12,7 +11,7 @@ from warren.conversation.options import SessionTemplate
 from warren.conversation.triggers import DeliveryView, TriggerPage, TriggerView
 from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.ids import WHOLE, resolve
+from warren.transport.cli.ids import id_ending, resolve
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, label_option, reached_options
@@ -193,19 +192,12 @@ def _secret(file: Any) -> str | None:
 
 async def _found(service: SessionService, name: str) -> str:
     """Return the id of a trigger that is named by the end of it. Raises InvalidParamsError if several fit, or none."""
-    wanted, found, offset = name.strip().lower(), list[str](), 0
-    while not WHOLE.fullmatch(wanted):
+
+    async def ids(offset: int) -> list[str | None]:
         page = await service.triggers(offset=offset, limit=MAX_PAGE)
-        found += [each.trigger_id for each in page.triggers if each.trigger_id.endswith(wanted)]
-        offset += MAX_PAGE
-        if len(page.triggers) + len(page.damaged) < MAX_PAGE:
-            if len(found) != 1 or not wanted:
-                problem = (
-                    f"{name!r} fits {len(found)} triggers" if found else f"no trigger has an id that ends with {name!r}"
-                )
-                raise InvalidParamsError.at("$.trigger_id", problem)
-            return found[0]
-    return wanted
+        return [each.trigger_id for each in page.triggers] + [None] * len(page.damaged)
+
+    return await id_ending(name, "trigger", ids)
 
 
 def _made(streams: Streams, view: TriggerView) -> None:
