@@ -63,7 +63,7 @@ def triggers_list(session: str | None, offset: int, limit: int, options: Options
 
 
 @command(
-    "warren triggers create 'Review {body.pull_request.html_url}' --scheme github --secret-file secret.txt",
+    "warren triggers create 'Look at {body.issue.url}' --scheme github --secret-file - < secret.txt",
     "warren triggers create 'This has happened: {body}' --session last",
     name="create",
     of=triggers,

@@ -40,3 +40,6 @@ def test_a_secret_of_your_own(cli: Cli) -> None:
     assert "swordfish" not in bad
     unknown = one_line(cli.run("triggers", "create", "look at {bodies}", "--store", "kept"), 2)
     assert "{bodies}" in unknown
+    missing = cli.run("triggers", "create", "x", "--secret-file", "nothing.txt", "--store", "kept")
+    assert (missing.code, missing.out) == (2, "")
+    assert "'nothing.txt': No such file" in missing.err
