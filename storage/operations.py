@@ -501,7 +501,9 @@ class TakeDue(Operation[Taken]):
 
 @frozen
 class Advance(Operation[None]):
-    """Let a schedule be due at its next time, and keep what became of the run. Without effect if it has changed.
+    """Let a schedule be due at its next time, and keep what became of the run.
+
+    If the schedule is due at another time meanwhile, it stays so, and a run is kept only if it has fired.
 
     Attributes:
         schedule_id: the schedule.

@@ -404,11 +404,14 @@ class EphemeralStore(Contents):
     def advance(self, operation: Advance) -> None:
         """Apply the operation."""
         found = self.schedules.get(operation.schedule_id)
-        if found is None or found[0].due != operation.run.due:
+        if found is None:
             return
-        schedule, runs = found
-        schedule = schedule.changed(due=operation.following, problem=operation.problem)
-        newest = sorted({operation.run.due: operation.run, **runs}.items())[-KEPT_RUNS:]
+        (schedule, runs), run = found, operation.run
+        if schedule.due == run.due:
+            schedule = schedule.changed(due=operation.following, problem=operation.problem)
+        elif run.state != "fired":
+            return
+        newest = sorted({run.due: run, **runs}.items())[-KEPT_RUNS:]
         self.schedules[operation.schedule_id] = schedule, dict(newest)
 
     def put_trigger(self, operation: PutTrigger) -> Trigger:

@@ -76,13 +76,15 @@ _ADVANCE: Final = f"""
     WITH moved AS (
         UPDATE warren.schedules SET due = $3::int8, problem = $4, holder = NULL WHERE id = $1 AND due = $2::int8
         RETURNING key, tenant
+    ), told AS (
+        SELECT key, tenant FROM moved UNION SELECT key, tenant FROM warren.schedules WHERE id = $1 AND $7::bool
     ), forgotten AS (
-        DELETE FROM warren.schedule_runs r USING moved WHERE r.schedule = moved.key AND r.due <=
-            (SELECT due FROM warren.schedule_runs o WHERE o.schedule = moved.key ORDER BY due DESC LIMIT 1
+        DELETE FROM warren.schedule_runs r USING told WHERE r.schedule = told.key AND r.due <=
+            (SELECT due FROM warren.schedule_runs o WHERE o.schedule = told.key ORDER BY due DESC LIMIT 1
                 OFFSET {KEPT_RUNS - 1})
     )
     INSERT INTO warren.schedule_runs (schedule, due, tenant, session, body)
-    SELECT key, $2::int8, tenant, (SELECT s.key FROM warren.sessions s WHERE session_id = $5), $6 FROM moved
+    SELECT key, $2::int8, tenant, (SELECT s.key FROM warren.sessions s WHERE session_id = $5), $6 FROM told
     ON CONFLICT DO NOTHING
 """
 _ROW: Final = f"SELECT {SCHEDULE} FROM warren.schedules WHERE id = $1 AND tenant = $2"
@@ -170,7 +172,8 @@ async def advance(operation: ops.Advance, db: Connection, _holder: Holder) -> No
     after = None if following is None else microseconds(following)
     problem = None if operation.problem is None else escaped(operation.problem)
     session_id = None if run.session_id is None else escaped(run.session_id)
-    await db.fetch(_ADVANCE, escaped(operation.schedule_id), due, after, problem, session_id, body)
+    fired = run.state == "fired"
+    await db.fetch(_ADVANCE, escaped(operation.schedule_id), due, after, problem, session_id, body, fired)
 
 
 async def row(at: Reading, query: ScheduleRow) -> Schedule | None:

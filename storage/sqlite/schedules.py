@@ -60,6 +60,7 @@ _SET_ASIDE: Final = "UPDATE schedules SET due = NULL, holder = NULL, problem = ?
 _ADVANCE: Final = """
     UPDATE schedules SET due = ?3, problem = ?4, holder = NULL WHERE id = ?1 AND due = ?2 RETURNING key, tenant
 """
+_KNOWN: Final = "SELECT key, tenant FROM schedules WHERE id = ?"
 _ADD_RUN: Final = """
     INSERT INTO schedule_runs (schedule, tenant, due, session, body)
     VALUES (?, ?, ?, (SELECT key FROM sessions WHERE session_id = ?), ?) ON CONFLICT DO NOTHING
@@ -152,10 +153,12 @@ def advance(operation: Advance, db: apsw.Connection, _holder: Holder) -> None:
     run, following = operation.run, operation.following
     due, body = run_to_row(run)
     after = None if following is None else microseconds(following)
-    moved = db.execute(_ADVANCE, (operation.schedule_id, due, after, operation.problem)).get
-    if moved is not None:
-        db.execute(_ADD_RUN, (*moved, due, run.session_id, body))
-        db.execute(_FORGET, (moved[0],))
+    schedule = db.execute(_ADVANCE, (operation.schedule_id, due, after, operation.problem)).get
+    if schedule is None and run.state == "fired":
+        schedule = db.execute(_KNOWN, (operation.schedule_id,)).get
+    if schedule is not None:
+        db.execute(_ADD_RUN, (*schedule, due, run.session_id, body))
+        db.execute(_FORGET, (schedule[0],))
 
 
 def row(at: Reading, query: ScheduleRow) -> Schedule | None:

@@ -113,6 +113,20 @@ async def test_what_is_due_is_taken_in_order_until_it_advances(home: Home, tmp_p
         assert await store.read(NextDue()) == FUTURE
 
 
+async def test_a_run_that_has_fired_is_kept_though_its_schedule_was_changed(home: Home, tmp_path: Path) -> None:
+    """Its prompt is there, also if the schedule got another time before the run was noted; nothing else is kept."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await put(store, schedule(session_id="a"))
+        await done(store, PutSchedule(schedule(session_id="a", due=FUTURE), LIMIT, replaces=True))
+        fired = Run(PAST, "fired", NOW, "a")
+        await done(store, Advance("schedule-0", fired, None, "no more"))
+        await done(store, Advance("schedule-0", Run(PAST, "failed", NOW, "a"), None))
+        await done(store, Advance("schedule-0", Run(PAST + MINUTE, "missed", NOW), None))
+        await done(store, Advance("schedule-9", fired, None))
+        assert await listed(store) == [(schedule(session_id="a", due=FUTURE), [(fired, None)])]
+
+
 async def test_the_newest_runs_are_kept_with_their_ends(home: Home, tmp_path: Path) -> None:
     """A run is busy from the moment in which its prompt waits up to the end of the turn that takes it."""
     async with home(tmp_path) as store:
