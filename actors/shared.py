@@ -14,6 +14,7 @@ from warren.actors.resources.audit import Auditor
 from warren.actors.resources.completions import Completions
 from warren.actors.resources.storage import Storage
 from warren.actors.turn.attaching import FetchFile
+from warren.actors.turn.chain import DELEGATE
 from warren.actors.turn.plan import TurnSettings
 from warren.actors.turn.room import Lessons
 from warren.actors.turn.route import Outages
@@ -117,6 +118,11 @@ class Shared:
     @outages.default
     def _no_outages(self) -> Outages:
         return Outages(self.config.retry.cool_down)
+
+    def delegates(self, options: SessionOptions) -> bool:
+        """Return whether a session may delegate work: by the settings, or as its list of tools names the tool."""
+        tools, named = self.config.tools, options.tools
+        return (tools is not None and tools.delegate) or (named is not None and DELEGATE in named)
 
     @property
     def categories(self) -> frozenset[Category]:

@@ -53,11 +53,13 @@ def _table(name: str, columns: str, bulk: str) -> Table:
 # `unreleased` is 1 for a session whose holder has not put it back: its newest event numbers may have been shown. The
 # body of a blob is hexadecimal.
 TABLES: Final = (
-    _table("sessions", f"key, {COLUMNS}, peer, unreleased, epoch, messages_from, events_after", "details"),
+    _table(
+        "sessions", f"key, {COLUMNS}, peer, delegated_by, unreleased, epoch, messages_from, events_after", "details"
+    ),
     _table("messages", "session, position, created_at, body", "body"),
     _table("compactions", f"session, key, {COMPACTION}", "summary"),
     _table("events", "session, seq, first_seq, timestamp, body, cuts", "body"),
-    _table("inbox", "session, number, id, key, starts, body, outcome, not_before", "body"),
+    _table("inbox", "session, number, id, key, starts, notice, body, outcome, not_before", "body"),
     _table("creations", "tenant, key, session, params", "params"),
     _table("erasures", "session_id", "session_id"),
     _table("usage", f"{KEY}, {COLUMNS_OF_LEDGER}", "model"),

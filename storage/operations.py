@@ -73,6 +73,21 @@ class InputOutcome:
 NOTHING: Final = InputOutcome()
 
 
+@frozen
+class Sent:
+    """A notice for another session, which the change that it is a part of puts into the inbox of that one.
+
+    It is dropped if the session is not there, or is archived.
+
+    Attributes:
+        session_id: the session.
+        input: the notice.
+    """
+
+    session_id: str
+    input: Input
+
+
 @value
 class Commit(Operation[None]):
     """Store the end of a turn: the session's record and the rows that the turn added.
@@ -101,6 +116,7 @@ class Commit(Operation[None]):
             waits of the turn are settled with it; those of the reason `background` are not of the turn any more.
         base: the `message_count` and the `last_seq` of the record that it follows. Fails with
             StoreError(cause="conflict") if the store has another one, or none. None on the first commit.
+        sends: notices for other sessions.
     """
 
     record: SessionRecord
@@ -117,6 +133,7 @@ class Commit(Operation[None]):
     waits: tuple[Wait, ...] = ()
     settles: bool = False
     base: tuple[int, int] | None = None
+    sends: tuple[Sent, ...] = ()
 
     @property
     def session_id(self) -> str:
@@ -194,17 +211,20 @@ class Archive(Operation[None]):
     """Retire a session. Idempotent; fails with SessionNotFoundError if there is none.
 
     Fails with StoreError(cause="leased") if another process has the session, with StoreError(cause="lease_lost") if one
-    had it since: it may have left a turn open, which has to be ended first.
+    had it since: it may have left a turn open, which has to be ended first. Each child of the session that is not
+    archived gets the notice `archive`.
 
     Attributes:
         session_id: the session.
         audit: the entry of the audit, which is added if the session was not retired before.
         lease: the lease under which the session was loaded.
+        sends: notices for other sessions, which are sent if the session was not retired before.
     """
 
     session_id: str
     audit: AuditEntry | None = None
     lease: Lease = FIRST
+    sends: tuple[Sent, ...] = ()
 
 
 @frozen
@@ -279,15 +299,17 @@ class Delete(Operation[None]):
 
     Copies kept elsewhere, as in the semantic memory, are due to be erased until `Erased` says that they were. Deleting
     a session again does nothing. Fails with SessionNotFoundError for an id that was never here, with
-    StoreError(cause="leased") if another process has the session.
+    StoreError(cause="leased") if another process has the session. Each child of the session gets the notice `delete`.
 
     Attributes:
         session_id: the session.
         audit: the entry of the audit, which is added if the session was not deleted before.
+        sends: notices for other sessions, which are sent if the session was not deleted before.
     """
 
     session_id: str
     audit: AuditEntry | None = None
+    sends: tuple[Sent, ...] = ()
 
 
 @frozen
@@ -352,10 +374,47 @@ class Enqueue(Operation[Enqueued]):
 
 @frozen
 class EndInputs(Operation[None]):
-    """Remove inputs without a turn from a session's inbox, with their outcome. Ignores inputs that are not there."""
+    """Remove inputs without a turn from a session's inbox, with their outcome. Ignores inputs that are not there.
+
+    Attributes:
+        session_id: the session.
+        inputs: the inputs and their outcome.
+        sends: notices for other sessions.
+    """
 
     session_id: str
     inputs: InputOutcome
+    sends: tuple[Sent, ...] = ()
+
+
+@frozen
+class Delegate(Operation[bool]):
+    """Make a session that works for another one, with the prompt of its first turn; return whether it is new.
+
+    If a session of its id is here, nothing changes. Any process may go on with it. Fails with SessionNotFoundError if
+    the parent is not here or is archived, with CapacityExceededError if the parent has `limit` children whose first
+    turn has not ended, and with StoreError(cause="conflict") if the call of the parent no longer waits.
+
+    Attributes:
+        record: the session; its `delegation` names the parent.
+        messages: its first messages.
+        prompt: the prompt, under the key `FIRST_PROMPT`.
+        limit: the most children of the parent whose end is still to come.
+        waits: whether the store has the wait of the parent's call.
+        audit: the entry of the audit, which is added if it is new.
+    """
+
+    record: SessionRecord
+    messages: tuple[MessageRow, ...]
+    prompt: Input
+    limit: int
+    waits: bool = False
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The new session."""
+        return self.record.session_id
 
 
 @frozen
@@ -363,8 +422,9 @@ class StoreAnswer(Operation[None]):
     """Store the answer to a wait, beside whatever else the session does: its open turn goes on at once then.
 
     Stores the wait as it is given, and sets the `wakes` of the session's turn to None, unless the reason of the wait is
-    `background`: that one is not of the turn. Fails with StoreError(cause="lease_lost") if another process has taken
-    the session over, and with SessionNotFoundError if it was archived or deleted: its calls wait for nothing.
+    `background`: that one is not of the turn, or the turn `sleeps` on, as it waits for more. Fails with
+    StoreError(cause="lease_lost") if another process has taken the session over, and with SessionNotFoundError if it
+    was archived or deleted: its calls wait for nothing.
 
     Attributes:
         session_id: the session.
@@ -372,6 +432,8 @@ class StoreAnswer(Operation[None]):
         lease: the lease under which the session is written.
         audit: the entries of the audit.
         others: the other waits of the turn that the answer is one to, too, with it.
+        inputs: the notices that have brought the answer.
+        sleeps: whether the turn does not go on as yet.
     """
 
     session_id: str
@@ -379,6 +441,8 @@ class StoreAnswer(Operation[None]):
     lease: Lease
     audit: tuple[AuditEntry, ...] = ()
     others: tuple[Wait, ...] = ()
+    inputs: InputOutcome = NOTHING
+    sleeps: bool = False
 
 
 @frozen

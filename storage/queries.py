@@ -232,7 +232,7 @@ class SessionList(Query[Rows[SessionRecord]]):
 
     A damaged row takes a place of the page, and is named beside it. The read costs as much as the page and `offset`,
     for histories of any length; with `labels` that few of many sessions carry, as an index of all sessions; with
-    `in_turn` as all sessions with an open turn.
+    `in_turn` as all sessions with an open turn, with `delegated_by` as all children of that session.
     """
 
     tenant: str
@@ -241,6 +241,7 @@ class SessionList(Query[Rows[SessionRecord]]):
     labels: Mapping[str, str] = attrs.field(factory=dict)
     include_archived: bool = False
     in_turn: InTurn | None = None
+    delegated_by: str | None = None
 
 
 @frozen
@@ -440,7 +441,7 @@ class Holders(Query[Mapping[str, Held]]):
 
 @frozen
 class WaitingSessions(Query[Mapping[str, str]]):
-    """The sessions with an open turn, or an input that waits and begins one, that no other living process has.
+    """The sessions with an open turn, a notice, or an input that waits and begins a turn, that no other process has.
 
     Each has its tenant; the oldest session is the first. An input that waits for a time is left out until then. A turn
     whose calls all wait is left out until it wakes, and so is all else of its session. A session of which a call runs

@@ -116,3 +116,15 @@ def half_restored(name: str) -> StoreError:
 def closed() -> StoreError:
     """Return the error for a read of a store that was closed: after a crash another try finds it opened anew."""
     return StoreError("the session store is closed", cause="closed", retryable=True)
+
+
+def too_many_children(session_id: str, limit: int) -> CapacityExceededError:
+    """Return the error for a child too many."""
+    problem = f"{limit} children of the session are at work, the bound of limits.children: wait for the end of one"
+    return CapacityExceededError(problem, session_id=session_id, cause="children", details={"limit": limit})
+
+
+def waits_no_more(session_id: str) -> StoreError:
+    """Return the error for a child whose end nobody waits for: the turn of its parent has ended."""
+    problem = "the call waits no more: no child begins for it"
+    return StoreError(problem, session_id=session_id, cause="conflict", retryable=False)

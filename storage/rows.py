@@ -15,8 +15,9 @@ from warren.base.signatures import Scheme
 from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen
 from warren.conversation import codec
-from warren.conversation.budget import NOTHING_SPENT, Spent
+from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
 from warren.conversation.categories import Category, Decision
+from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import ToolResult
 from warren.conversation.open_turn import CALL_STATES, KeptCall, OpenTurn
@@ -130,6 +131,8 @@ class _Details(SessionOptions):
     left_out: tuple[Span, ...] = ()
     parts_left_out: tuple[Span, ...] = ()
     allowed_tools: tuple[str, ...] = ()
+    delegation: Delegation | None = None
+    delegated: Expense = NO_EXPENSE
 
 
 _OPTIONS: Final = tuple(attrs.fields_dict(SessionOptions))

@@ -43,8 +43,8 @@ from warren.actors.session.answering import Answering
 from warren.actors.session.answers import waiting_for
 from warren.actors.session.background import BackgroundCalls
 from warren.actors.session.comms import Comms
-from warren.actors.session.conversation import COMMITTED, Committed, Conversation, leaves_unsure
-from warren.actors.session.ending import Ending, goes_on
+from warren.actors.session.conversation import COMMITTED, Committed, Conversation, cancel_of, leaves_unsure
+from warren.actors.session.ending import Ending, encode_ending, goes_on, withdrawal
 from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Inbox, WaitingInput
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
@@ -67,6 +67,7 @@ from warren.base.errors import (
 )
 from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
+from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed, TurnStarted
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
@@ -84,8 +85,9 @@ from warren.conversation.waits import DECIDED, Wait
 from warren.mailbox import Mail, Mailbox, Message
 from warren.models.tools import Tool
 from warren.reports.audit import AuditEntry
-from warren.reports.tracing import context_of, here
+from warren.reports.tracing import TraceContext, context_of, here
 from warren.storage.operations import Archive, Attach, Delete, InputOutcome
+from warren.storage.queries import SessionList
 from warren.storage.refusals import retired
 
 logger: Final = logging.getLogger("warren.session")
@@ -115,6 +117,8 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
 """The requests that wait until the conversation is loaded. All others are handled without a look at it."""
 COMING: Final = (State.LOADING, State.LEAVING)
 """The states in which it is not known, or soon not known any more, whether a turn is open in the store."""
+MOST_TOLD: Final = 1_000
+"""Children that hear at once of the end of their parent; the others find its notice a little later."""
 NO_TOOLS: Final[Mapping[str, Tool]] = {}
 NO_TURN: Final = Origin(0, 0, "")
 GOES_ON: Final = "the session has a turn that was left open, and that goes on"
@@ -208,6 +212,7 @@ class SessionActor:
         self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
         self.background = BackgroundCalls(self.session_id, self.shared, self._planner, self.conversation, self.host)
+        self.conversation.sent = self.host.sent
         changed = partial(self.host.changed, self.session_id)
         self.answering = Answering(self.shared, self.conversation, self.background, changed)
 
@@ -384,7 +389,10 @@ class SessionActor:
     def _go_on(self) -> bool:
         """Begin the next turn of an idle session, or end a retired one; return whether there is anything to do."""
         conversation, machine = self.conversation, self._machine
-        if machine.state is not IDLE or self._errands:
+        if conversation.inbox.notices and conversation.current and self._heed():
+            return True
+        leaves = conversation.archived and self.mailbox.waiting  # it may be told to delete the session
+        if machine.state is not IDLE or self._errands or leaves:
             return False
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
@@ -409,6 +417,55 @@ class SessionActor:
     def _has_work(self) -> bool:
         """Whether an open turn is to end, or a turn to begin by itself."""
         return self._ends is not None or self.conversation.has_work
+
+    def _heed(self) -> bool:
+        """Do as the notices of other sessions say; return whether there was one that nothing was done about."""
+        found = 0
+        for numbered in self.conversation.inbox.take_notices():
+            found += 1
+            number, notice = numbered.number, numbered.input
+            match notice.kind:
+                case "answer":
+                    self.answering.end_of_child(number, notice)
+                case "archive" | "delete" as how:
+                    if not (how == "archive" and self.conversation.archived):
+                        self.mailbox.tell(Retire(how))
+                case _ if not self._give_up(number):
+                    found -= 1
+        return found > 0
+
+    def _give_up(self, number: int) -> bool:
+        """End the delegated turn, or the prompt of it, as nobody waits for it; return False if that is to be later."""
+        conversation, inbox, machine = self.conversation, self.conversation.inbox, self._machine
+        turn, kept = self._turn, conversation.open_turn
+        if turn is not None and turn.plan.message.key == FIRST_PROMPT:
+            inbox.ends_with_turn(number)
+            turn.interrupt(cancelled())
+        elif turn is None and kept is not None and kept.key == FIRST_PROMPT:
+            if machine.state is not IDLE or self._errands:
+                inbox.heed_later(number)
+                return False
+            inbox.ends_with_turn(number)
+            self._ends = self._ends or cancelled()
+            self._perform(machine.step(Signal.NEXT))
+        else:
+            prompt = inbox.first_prompt
+            self._send(partial(self._store_given_up, number, prompt))
+        return True
+
+    async def _store_given_up(self, number: int, prompt: int | None) -> Result:
+        conversation, inbox = self.conversation, self.conversation.inbox
+        error, prompt = cancelled(), prompt if prompt is not None and prompt == inbox.first_prompt else None
+        ended = InputOutcome((number,) if prompt is None else (number, prompt), encode_ending(error))
+        problem = await conversation.store_outcome(ended, None if prompt is None else error)
+
+        def apply() -> None:
+            if problem is None:
+                inbox.settle(number)
+                if prompt is not None:
+                    inbox.end_waiting(prompt, error)
+
+        return apply
 
     def _handle(self, mail: Mail[Any]) -> None:
         machine, message = self._machine, mail.message
@@ -636,7 +693,7 @@ class SessionActor:
                 case TakeOver():
                     mail.answer(refused is None)
                 case Wake():
-                    conversation.inbox.paused = False
+                    conversation.inbox.heed_again()
                     mail.answer(None)
         except WarrenError as exc:
             mail.refuse(exc)
@@ -659,7 +716,7 @@ class SessionActor:
             self.log.tell_begun(self._turn.first_seq - 1)
 
     async def _store_withdrawal(self, withdrawn: InputOutcome) -> Result:
-        error = await self.conversation.store_outcome(withdrawn)
+        error = await self.conversation.store_outcome(withdrawn, withdrawal(self.session_id))
         return partial(self.conversation.inbox.withdrew, withdrawn.numbers[0], error)
 
     # -- a turn
@@ -719,6 +776,7 @@ class SessionActor:
             key=input_.key,
             hops=input_.hops,
             result=input_.kind == "context",
+            caller=self._delegated_from(input_.key),
         )
         try:
             plan = self._planner.plan(message, self.conversation.known)
@@ -727,6 +785,11 @@ class SessionActor:
             self._send(partial(self._drop, exc))
             return
         self._begin_turn(plan, self.conversation.known)
+
+    def _delegated_from(self, key: str | None) -> TraceContext | None:
+        """Return the place in a trace of the call that waits for the turn of a prompt; None if there is none."""
+        place = self.conversation.known.delegation if key == FIRST_PROMPT else None
+        return None if place is None else context_of(place.traceparent)
 
     def _go_on_with(self, kept: OpenTurn) -> None:
         """Go on with the open turn, or end it if it is not to be gone on with.
@@ -870,7 +933,7 @@ class SessionActor:
     async def _drop(self, error: WarrenError) -> Result:
         """Take an input out of the store that no turn can begin with; if the store refuses, it waits on."""
         inbox = self.conversation.inbox
-        kept = await self.conversation.store_outcome(inbox.outcome(error))
+        kept = await self.conversation.store_outcome(inbox.outcome(error), error)
 
         def apply() -> None:
             inbox.end_turn(error) if kept is None else self._put_back(error)
@@ -983,7 +1046,8 @@ class SessionActor:
         if turn.compacted is None and committed.error is None:
             record = outcome.record_after(turn.record, conversation.known, terminal, self.log.last_seq, turn.context)
             if refusal is None:
-                committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
+                key, sends = turn.plan.message.key, [cancel_of(child) for child in turn.given_up]
+                committed = await conversation.commit(record, terminal, ending, turn.plan.ended, key=key, sends=sends)
             else:  # its inputs wait on: stored with this error, they would have ended
                 committed = Committed(refusal.copy(), leaves_unsure(refusal))
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
@@ -1118,10 +1182,20 @@ class SessionActor:
             raise StoreError(refused.message, session_id=session_id, cause="unreachable")
         if "delete" in asked:
             unwanted = await self._left_elsewhere()
-            await conversation.write(Delete(session_id, asked["delete"]))
+            sends, children = conversation.told_by_end, await self._children()
+            await conversation.write(Delete(session_id, asked["delete"], sends))
             _call_all(unwanted)
         else:
-            await conversation.write(Archive(session_id, asked["archive"], conversation.held))
+            sends, children = conversation.told_by_end, await self._children()
+            await conversation.write(Archive(session_id, asked["archive"], conversation.held, sends))
+        self.host.sent([*(each.session_id for each in sends), *children])
+
+    async def _children(self) -> Sequence[str]:
+        """Return the children, which the store tells of the end of the session."""
+        query = SessionList(
+            self.conversation.known.tenant, 0, MOST_TOLD, include_archived=True, delegated_by=self.session_id
+        )
+        return [each.session_id for each in await self.shared.storage.read(query)]
 
     def _apply_retired(self, signal: Signal, asked: Collection[str], error: WarrenError | None) -> None:
         machine = self._machine

@@ -1,12 +1,14 @@
 """The answers to what the tool calls of a session wait for: each reaches the call of its turn, or in the background."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Final
 
 import attrs
 
 from warren.actors.protocol import GiveAnswer
-from warren.actors.session.answers import answered, answers, contradiction, not_waiting
+from warren.actors.session.answers import answer_of, answered, answers, contradiction, not_waiting
 from warren.actors.session.background import BackgroundCalls, Errand
 from warren.actors.session.conversation import Conversation
 from warren.actors.shared import Shared
@@ -15,10 +17,13 @@ from warren.actors.turn.turn import Turn
 from warren.base.errors import WarrenError
 from warren.base.values import define
 from warren.conversation.categories import Decision
+from warren.conversation.inputs import Input
 from warren.conversation.waits import DECIDED, Wait
 from warren.mailbox import Mail
 from warren.reports.audit import AuditEntry
+from warren.storage.operations import InputOutcome
 
+logger: Final = logging.getLogger("warren.session")
 Store = Callable[[Mail[None], GiveAnswer], Awaitable[Callable[[], None]]]
 """Stores the answer of a request; returns what the loop of the session does then."""
 
@@ -168,6 +173,44 @@ class Answering:
                 self.changed()
             self._on_their_way.remove(mail)
             mail.answer(None) if problem is None else mail.refuse(problem)
+
+        return apply
+
+    def end_of_child(self, number: int, notice: Input) -> None:
+        """Give a tool call the end of the child that it waits for, and settle the notice that has brought it."""
+        if self._send is not None:
+            self._send(partial(self._store_end, number, notice))
+
+    async def _store_end(self, number: int, notice: Input) -> Callable[[], None]:
+        """Store the end of a child with the outcome of its notice; if nobody waits for it, the outcome alone."""
+        conversation, settled = self.conversation, InputOutcome((number,))
+        message, stored = answer_of(notice), list[Wait]()
+        in_memory = self._wait_in_memory(message)
+        problem: WarrenError | None = None
+        try:
+            wait = None if in_memory is not None else await self._wait_of(message)
+            if wait is not None and wait.state == "waiting" and not self._has_given_up(wait):
+                stored += self._answered(wait, message)
+                await conversation.store_answer(stored[0], (), stored[1:], settled)
+            else:
+                problem = await conversation.store_outcome(settled)
+                if in_memory is not None and problem is None and in_memory.state == "waiting":
+                    stored += self._answered(in_memory, message)
+        except WarrenError as exc:
+            problem, stored = exc, []
+
+        def apply() -> None:
+            for each in stored:
+                if self._turn is not None:
+                    self._turn.answered(each)
+                self.changed()
+            if problem is None:
+                conversation.inbox.settle(number)
+            else:
+                logger.warning(
+                    "session %s: the end of a child cannot be stored as yet: %s",
+                    *(conversation.log.session_id, problem.message),
+                )
 
         return apply
 

@@ -2,15 +2,19 @@
 
 import json
 from datetime import datetime
+from typing import Final
 
 import attrs
 
 from warren.actors.protocol import GiveAnswer
-from warren.base.errors import InvalidParamsError, SessionBusyError
+from warren.base.errors import AgentError, InvalidParamsError, SessionBusyError
 from warren.conversation import codec
+from warren.conversation.inputs import Input
 from warren.conversation.messages import ToolResult
 from warren.conversation.views import TurnView
-from warren.conversation.waits import Wait
+from warren.conversation.waits import NEVER, Wait, WaitReason
+
+CHILD: Final[tuple[WaitReason, ...]] = ("child",)
 
 
 def answers(wait: Wait, message: GiveAnswer) -> bool:
@@ -21,13 +25,27 @@ def answers(wait: Wait, message: GiveAnswer) -> bool:
     return same and (message.begins is None or _token(message.begins) == _token(wait))
 
 
+def answer_of(notice: Input) -> GiveAnswer:
+    """Return the answer that a notice brings from a child."""
+    end = notice.end
+    if end is None:
+        raise AgentError("the notice of a child's end has no end", cause="internal")
+    data = {"key": end.call_key, "child": end.session_id, "spent": attrs.asdict(end.expense)}
+    at = notice.created_at
+    begins = Wait(end.call_id, "child", "waiting", "", {}, "comms", at, NEVER, data=data)
+    result = ToolResult(end.call_id, notice.text, end.is_error)
+    return GiveAnswer(CHILD, end.call_id, result=result, begins=begins)
+
+
 def _token(wait: Wait) -> object:
-    return None if wait.data is None else wait.data.get("token")
+    data = wait.data or {}
+    return data.get("token") or (data.get("key") if wait.reason == "child" else None)
 
 
 def answered(wait: Wait, message: GiveAnswer, now: datetime) -> Wait:
     """Return a wait with its answer, which is given now (UTC)."""
-    return wait.changed(state="answered", decision=message.decision, result=message.result, answered_at=now)
+    brought = {} if wait.reason != "child" or message.begins is None else {"data": message.begins.data}
+    return wait.changed(state="answered", decision=message.decision, result=message.result, answered_at=now, **brought)
 
 
 def contradiction(wait: Wait, message: GiveAnswer) -> InvalidParamsError | None:

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -33,14 +33,12 @@ from warren.conversation.categories import Gates
 from warren.conversation.completion import CompletionToken
 from warren.conversation.inputs import Input
 from warren.conversation.messages import ToolResult, ToolUseBlock
-from warren.conversation.waits import Wait
+from warren.conversation.waits import NEVER, Wait
 from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, ToolOutput, bounded
 from warren.reports.audit import AuditEntry
 
 AGAIN: Final = Backoff(first=0.2, longest=30.0, jitter=0.2)
 """The waits between attempts to store a result, which go on as long as the process has the session."""
-NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
-"""The end of a call without a time limit."""
 ASKED: Final = "asked"
 """The member of `Wait.data` that has the question whether a call runs again, with its answer."""
 logger: Final = logging.getLogger("warren.background")

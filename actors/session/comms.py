@@ -1,6 +1,6 @@
 """The messages between sessions, and the tools by which models send them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, Final
 
@@ -39,12 +39,14 @@ class Comms:
 
     Attributes:
         reminders: has the messages of sessions to themselves.
+        more: returns the tools by which a session's model makes other sessions work.
     """
 
     _inboxes: Inboxes
     _storage: Storage
     _limits: Limits
     reminders: Reminders
+    more: Callable[[SessionRecord, Chain | None], Mapping[str, Tool]] = lambda _record, _chain: {}
     _rested: dict[str, float] = attrs.field(factory=dict)  # the time from which a session may send the whole number
 
     async def find(self, tenant: str, name: str) -> SessionRecord | None:
@@ -155,10 +157,11 @@ class Comms:
             record: the session.
             chain: the chain of messages that the turn belongs to; None if the tools are only shown.
         """
+        more = self.more(record, chain)
         if record.options.peer is None:
-            return {}
+            return more
         own = {"comms": self, "record": record, "chain": chain or Chain()}
-        return {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _tools()}
+        return {**more, **{each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _tools()}}
 
 
 def words(sender: str, message_id: str, message: PeerMessage) -> str:

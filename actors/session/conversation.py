@@ -2,13 +2,13 @@
 
 import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
 
-from warren.actors.events.eventlog import EventLog
+from warren.actors.events.eventlog import EventLog, utc_now
 from warren.actors.observe.metrics import ABOUT_ONE
 from warren.actors.protocol import GiveAnswer, Relabel
 from warren.actors.resources.storage import Storage
@@ -27,19 +27,26 @@ from warren.base.errors import (
     StoreError,
     WarrenError,
 )
+from warren.base.fields import encodable
+from warren.base.ids import new_session_id
 from warren.base.values import define, frozen
-from warren.calls.creation import Creation
+from warren.calls.creation import FIRST_PROMPT, Creation
 from warren.conversation import codec
+from warren.conversation.budget import Expense
+from warren.conversation.delegation import ChildEnd
 from warren.conversation.events import Envelope, RunFailed, TurnResumed
+from warren.conversation.inputs import Input
 from warren.conversation.messages import SystemMessage
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, MessageRow, SessionRecord
 from warren.conversation.transcript import Transcript
 from warren.conversation.waits import Wait, WaitKey
+from warren.models.tools import bounded
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
 from warren.storage.operations import (
     FIRST,
+    NOTHING,
     Claimed,
     Commit,
     EndInputs,
@@ -48,6 +55,7 @@ from warren.storage.operations import (
     LeaseHeld,
     Operation,
     Reserve,
+    Sent,
     StoreAnswer,
 )
 from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart, StoredWait
@@ -99,6 +107,7 @@ class Conversation:
         calls: the tool calls of an open turn that have a state in the store, by id.
         waits: what tool calls wait for, as the store has it, without what is settled.
         called: whether a client has come back for which a call of the open turn waits.
+        sent: called with the sessions for which a change of this one has put notices into their inboxes.
         rewound: whether the store has gone back since the record was written, so that later copies of its messages may
             be in the memory.
     """
@@ -113,6 +122,7 @@ class Conversation:
     waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
     _answering: dict[trio.Event, Collection[WaitKey]] = attrs.field(factory=dict)  # answers on their way to the store
     called: bool = False
+    sent: Callable[[Sequence[str]], object] = lambda _session_ids: None
     rewound: bool = False
     _lapses: int = 0
     _put_back: OpenTurn | None = None  # the open turn as it was put back, if the store does not have it so
@@ -178,7 +188,19 @@ class Conversation:
         turn = self.open_turn
         if turn is None or turn.wakes is None or self.called or turn.wakes <= self.storage.now() + SLACK:
             return False
-        return not any(map(self._wakes, self.waits.values()))
+        return not any(map(self._wakes, self.waits.values())) or self.awaits_children()
+
+    def awaits_children(self, *answered: Wait) -> bool:
+        """Return whether the open turn waits for more children: it need not go on with the ends of the others before.
+
+        Args:
+            answered: waits of children that have their answers besides those that are known to have.
+        """
+        keys = {wait.key for wait in answered}
+        waits = [wait for wait in self.waits.values() if wait.key not in keys]
+        if any(self._wakes(wait) and wait.reason != "child" for wait in waits):
+            return False
+        return any(wait.reason == "child" and wait.state == "waiting" for wait in waits)
 
     def _wakes(self, wait: Wait) -> bool:
         """Return whether a wait has an answer that its call has not got: one may come for a call that has a result."""
@@ -382,8 +404,10 @@ class Conversation:
         self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
             ended = (Charge(record.model, turns=1),)
-            events = self.log.unstored(terminal)
-            await self.write(Commit(self.record, (), events, lease=self.held, charges=ended, base=base))
+            events, sends = self.log.unstored(terminal), self._told(AgentError(lost.error, cause="crash"))
+            commit = Commit(self.record, (), events, lease=self.held, charges=ended, base=base, sends=sends)
+            await self.write(commit)
+            self._sent(sends)
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -428,7 +452,7 @@ class Conversation:
         )
         try:
             charge = Charge(record.model, turns=1, payer=turn.payer)
-            await self._write(ended, record.message_count, terminal, ending=error, turns=(charge,))
+            await self._write(ended, record.message_count, terminal, ending=error, turns=(charge,), key=turn.key)
         except WarrenError as exc:
             if not (isinstance(exc, StoreError) and await self._stored_after_all(exc, ended)):
                 context.truncate(record.message_count)
@@ -485,18 +509,27 @@ class Conversation:
         self.record = record if same else record.changed(labels=labels, title=title, allowed_tools=allowed)
 
     async def commit(
-        self, record: SessionRecord, terminal: Envelope | None, ending: Ending, ended: Charge
+        self,
+        record: SessionRecord,
+        terminal: Envelope | None,
+        ending: Ending,
+        ended: Charge,
+        *,
+        key: str | None = None,
+        sends: Sequence[Sent] = (),
     ) -> Committed:
         """Store a turn that has ended: its record, messages and events, and its ending for the inputs that it took.
 
-        With a terminal event, `ended` counts it in the ledger.
+        With a terminal event, `ended` counts it in the ledger. The `key` is that of its prompt; `sends` has notices for
+        other sessions, besides those that follow from its end.
 
         Changes nothing here: the loop does, by `keep` or `roll_back`.
         """
         self._locked = False
         try:
             turns = () if terminal is None else (ended,)
-            await self._write(record, self.known.message_count, terminal, ending=ending, turns=turns)
+            first = self.known.message_count
+            await self._write(record, first, terminal, ending=ending, turns=turns, key=key, sends=sends)
         except StoreError as exc:
             self._locked = exc.cause == "locked"
             lost = leaves_unsure(exc)
@@ -531,13 +564,48 @@ class Conversation:
             self.charges.append(ended)
         self.keep(record)
 
-    async def store_outcome(self, inputs: InputOutcome) -> WarrenError | None:
-        """Store the outcome of inputs without a turn; return the error if the store refuses."""
+    async def store_outcome(self, inputs: InputOutcome, withdrawn: WarrenError | None = None) -> WarrenError | None:
+        """Store the outcome of inputs without a turn; return the error if the store refuses.
+
+        Args:
+            inputs: the inputs.
+            withdrawn: the ending of prompts among them; None if they are notices.
+        """
         try:
-            await self.write(EndInputs(self.log.session_id, inputs))
+            sends = self._told(withdrawn) if withdrawn is not None and self.inbox.has_first(inputs) else ()
+            await self.write(EndInputs(self.log.session_id, inputs, sends))
         except WarrenError as exc:
             return exc
+        self._sent(sends)
         return None
+
+    @property
+    def told_by_end(self) -> tuple[Sent, ...]:
+        """The notice that the end of the session brings its parent, if the delegated turn has not ended."""
+        turn = self.open_turn
+        unfinished = self.inbox.first_prompt is not None if turn is None else turn.key == FIRST_PROMPT
+        return self._told(AgentError("the session was archived or deleted", cause="cancelled")) if unfinished else ()
+
+    def _told(self, ending: Ending, record: SessionRecord | None = None) -> tuple[Sent, ...]:
+        """Return the notice of the end of the delegated turn, if a call of the parent waits for it."""
+        record = record or self.known
+        place = record.delegation
+        if place is None or place.call_id is None or place.call_key is None:
+            return ()
+        text, failed = end_text(record.session_id, ending), isinstance(ending, WarrenError)
+        end = ChildEnd(record.session_id, place.call_id, place.call_key, failed, expense_of(record))
+        notice = Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
+        return (Sent(place.session_id, notice),)
+
+    def _cancels(self) -> Iterator[Sent]:
+        """Yield the notices for the children whose ends nobody waits for, as the calls of the turn are over."""
+        for wait in self.waits.values():
+            if wait.state == "waiting" and wait.child is not None:
+                yield cancel_of(wait.child)
+
+    def _sent(self, sends: Iterable[Sent]) -> None:
+        if sends:
+            self.sent([each.session_id for each in sends])
 
     async def commit_step(
         self,
@@ -590,8 +658,16 @@ class Conversation:
         self.inbox.keep_taken()
         self.keep(record)
 
-    async def store_answer(self, wait: Wait, audit: Sequence[AuditEntry] = (), others: Sequence[Wait] = ()) -> None:
+    async def store_answer(
+        self,
+        wait: Wait,
+        audit: Sequence[AuditEntry] = (),
+        others: Sequence[Wait] = (),
+        inputs: InputOutcome = NOTHING,
+    ) -> None:
         """Store the answer to a wait, and to others, all or none, whatever else the session does.
+
+        The `inputs` are the notices that have brought it.
 
         Raises WarrenError if the store refuses.
         """
@@ -603,7 +679,9 @@ class Conversation:
         # By an event, not by a key: a result and the end of its wait may both be on their way.
         self._answering[over] = [each.key for each in waits]
         try:
-            await self.write(StoreAnswer(self.log.session_id, wait, self.held, tuple(audit), tuple(others)))
+            sleeps = wait.reason == "child" and self.awaits_children(*waits)
+            given = wait, self.held, tuple(audit), tuple(others), inputs, sleeps
+            await self.write(StoreAnswer(self.log.session_id, *given))
         except StoreError as exc:
             if not await self.storage.after_crash(exc, stored):
                 raise
@@ -633,8 +711,13 @@ class Conversation:
 
     def _has_answer(self, wait: Wait) -> bool:
         there = self.waits.get(wait.key)
-        same = there is not None and there.state == "answered" and there.data == wait.data
-        return same and wait.reason == "outside"
+        if there is None or there.state != "answered":
+            return False
+        return (
+            there.child == wait.child
+            if wait.reason == "child"
+            else there.data == wait.data and wait.reason == "outside"
+        )
 
     @property
     def unanswered(self) -> Sequence[Wait]:
@@ -671,6 +754,8 @@ class Conversation:
         calls: tuple[KeptCall, ...] = (),
         waits: tuple[Wait, ...] = (),
         settles: bool = False,
+        key: str | None = None,
+        sends: Sequence[Sent] = (),
     ) -> None:
         """Commit the record, its messages from position `first` on, the events with a last one, and a new head."""
         places, bodies = range(first, record.message_count), self.context.since(first)
@@ -682,6 +767,10 @@ class Conversation:
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
         base, lease = self._base(), self.held
+        if settles and self.waits:
+            sends = (*sends, *self._cancels())
+        if key is not None and record.delegation is not None and key == FIRST_PROMPT and ending is not None:
+            sends = (*sends, *self._told(ending, record))
         commit = Commit(
             *(record, rows, events, compaction, lease, inputs, creation, charges),
             audit=audit,
@@ -689,6 +778,7 @@ class Conversation:
             waits=waits,
             settles=settles,
             base=base,
+            sends=tuple(sends),
         )
         try:
             await self.write(commit)
@@ -696,6 +786,8 @@ class Conversation:
             if exc.cause not in ABOUT_ONE:
                 self._refused = commit.size
             raise
+        if sends:
+            self._sent(sends)
 
     def _base(self) -> tuple[int, int] | None:
         record = self.record
@@ -709,6 +801,26 @@ class Conversation:
             return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
 
         return bool(await self.storage.after_crash(error, stored))
+
+
+def cancel_of(child: str) -> Sent:
+    """Return the notice for a child that nobody waits for its end any more."""
+    return Sent(child, Input(new_session_id(), "cancel", "", utc_now(), starts=False))
+
+
+def end_text(session_id: str, ending: Ending) -> str:
+    """Return the text with which a model learns how a child has ended."""
+    if isinstance(ending, WarrenError):
+        return encodable(f"the child session {session_id} ended without an answer: {ending.message}")
+    data = ending.structured_output
+    return bounded(ending.text if data is None else codec.text_of(data))
+
+
+def expense_of(record: SessionRecord) -> Expense:
+    """Return what a session has spent, with its children."""
+    spent, cost = record.spent, record.usage.known_cost
+    own = Expense(spent.tokens, spent.seconds, spent.tool_calls, spent.steps, 0.0 if cost is None else float(cost))
+    return own + record.delegated
 
 
 def leaves_unsure(refusal: WarrenError) -> bool:

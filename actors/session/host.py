@@ -1,5 +1,6 @@
 """The scheduler as a session sees it: the session asks for its turns there, and reports their ends."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -57,6 +58,9 @@ class SessionHost(Protocol):
 
     async def has_entered(self, session_id: str, input_: Input) -> bool:
         """Return whether an input with the same key was put into the session's inbox. Raises StoreError."""
+
+    def sent(self, session_ids: Sequence[str]) -> None:
+        """Report that a change of the session has put notices into the inboxes of others."""
 
     def stays(self, session_id: str) -> None:
         """Report that the session was told to leave memory and does not, as it has work."""

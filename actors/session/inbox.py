@@ -21,6 +21,7 @@ from warren.actors.session.ending import (
 )
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, SessionNotRunningError, WarrenError
 from warren.base.values import define
+from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.inputs import Entering, Input, Numbered
 from warren.conversation.views import TurnResult
@@ -73,6 +74,7 @@ class Inbox:
         waiting: the inputs that wait, by number.
         awaiting: requests for the end of the running turn, or of the next one.
         starter: the request that began the open turn, while that is suspended.
+        notices: those of other sessions that have no outcome as yet, by number.
     """
 
     session_id: str
@@ -82,6 +84,9 @@ class Inbox:
     waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
     awaiting: list[Mail[TurnResult]] = attrs.field(factory=list)
     starter: Mail[Any] | None = None
+    notices: dict[int, Input] = attrs.field(factory=dict)
+    _heeded: set[int] = attrs.field(factory=set)  # notices that something is done about, or was in vain
+    _ending: dict[int, bool] = attrs.field(factory=dict)  # those that end with the turn; True: its commit has them
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: Collection[int] = ()  # those that a compaction has stored in the middle of the turn
@@ -100,8 +105,12 @@ class Inbox:
         self.beginning += (begun for number in taken if number in self.waiting for begun in known[number].begun)
         self._taken = {number: known.pop(number, WaitingInput(Numbered(number, GONE))) for number in taken}
         self._kept = frozenset(taken)
-        self.waiting = {}
+        self.waiting, self.notices, self._ending = {}, {}, {}
+        self._heeded.clear()
         for each in stored:
+            if each.input.is_notice:
+                self.notices[each.number] = each.input
+                continue
             there = self.waiting[each.number] = known.pop(each.number, WaitingInput(each))
             there.numbered = each  # instead of `GONE`, if the store has gone back to before a turn took it
         self._loaded_to = loaded_to
@@ -117,6 +126,52 @@ class Inbox:
         """Return whether a turn can still take an input, which may be on its way from the store."""
         return not any(number in gone for gone in (self._taken, self._ended, self._withdrawn))
 
+    # -- notices
+
+    def take_notices(self) -> Sequence[Numbered]:
+        """Return the notices that nothing was done about, in order; they count as heeded from now on."""
+        if not self.notices:
+            return ()
+        found = [Numbered(number, self.notices[number]) for number in sorted(self.notices.keys() - self._heeded)]
+        self._heeded.update(each.number for each in found)
+        return found
+
+    def ends_with_turn(self, number: int) -> None:
+        """Note that a notice has its outcome with the end of the turn."""
+        self._ending[number] = False
+
+    def settle(self, number: int) -> None:
+        """Drop a notice that has its outcome in the store."""
+        self.notices.pop(number, None)
+        self._heeded.discard(number)
+        self._ended[number] = None
+        self._forget()
+
+    def heed_later(self, number: int) -> None:
+        """Have a notice heeded at the next opportunity."""
+        self._heeded.discard(number)
+
+    def heed_again(self) -> None:
+        """Have all notices heeded that were so in vain."""
+        self.paused = False
+        self._heeded = set(self._ending)
+
+    @property
+    def first_prompt(self) -> int | None:
+        """The number of the prompt that the session was made with, while it waits; else None."""
+        return next((number for number, each in self.waiting.items() if each.input.key == FIRST_PROMPT), None)
+
+    def has_first(self, inputs: InputOutcome) -> bool:
+        """Return whether the prompt that the session was made with is among inputs that end without a turn."""
+        known = {**self._taken, **self.waiting, **{number: each for number, (each, _) in self._withdrawn.items()}}
+        return any(number in known and known[number].input.key == FIRST_PROMPT for number in inputs.numbers)
+
+    def end_waiting(self, number: int, error: WarrenError) -> None:
+        """Answer for an input that has ended without a turn."""
+        each = self.waiting.pop(number, None)
+        if each is not None:
+            self._end(number, each, error)
+
     # -- coming in
 
     def arrive(self, mail: Mail[Ending | None], message: Arrived) -> None:
@@ -126,6 +181,11 @@ class Inbox:
         """
         self.paused = False
         number = message.numbered.number
+        if message.numbered.input.is_notice:
+            if number > self._loaded_to and number not in self._ended:
+                self.notices.setdefault(number, message.numbered.input)
+            mail.answer(None)
+            return
         there = self._find(message)
         if not message.waits:
             mail.answer(None)
@@ -244,11 +304,12 @@ class Inbox:
 
         While it runs `ending` is None: then those are left out that the store has as taken already.
         """
-        if not self._taken:
+        if not self._taken and not self._ending:
             return NOTHING
         if ending is None:
             return InputOutcome(tuple([number for number in self._taken if number not in self._kept]))
-        return InputOutcome(tuple(self._taken), encode_ending(ending))
+        self._ending = dict.fromkeys(self._ending, True)
+        return InputOutcome((*self._taken, *self._ending), encode_ending(ending))
 
     @property
     def taken(self) -> tuple[int, ...]:
@@ -265,6 +326,8 @@ class Inbox:
     def end_turn(self, ending: Ending) -> None:
         """Answer for the inputs of a turn that is stored."""
         self.paused = False
+        if self._ending:
+            self._end_notices()
         if self._taken:
             taken, self._taken, self._kept = self._taken, {}, ()
             for number, each in taken.items():
@@ -290,6 +353,8 @@ class Inbox:
             stays_open: whether the turn is gone on with later, with the inputs that are kept.
         """
         taken, kept = self._taken, self._kept
+        self._heeded -= self._ending.keys()
+        self._ending.clear()
         if stays_open:
             self._taken = {number: taken[number] for number in kept}
             self.waiting = dict(sorted({**self.waiting, **{n: e for n, e in taken.items() if n not in kept}}.items()))
@@ -363,9 +428,21 @@ class Inbox:
         for mail in each.askers:
             _answer(mail, ending)
 
+    def _end_notices(self) -> None:
+        """Drop the notices that have ended with the turn; one that came too late for its commit is heeded again."""
+        ending, self._ending = self._ending, {}
+        for number, stored in ending.items():
+            if stored:
+                self.settle(number)
+            else:
+                self._heeded.discard(number)
+
     def _remember(self, number: int, ending: Ending) -> None:
         small = isinstance(ending, WarrenError) and codec.weight(ending.body()) <= SMALL
         self._ended[number] = ending.copy() if small and isinstance(ending, WarrenError) else None
+        self._forget()
+
+    def _forget(self) -> None:
         while len(self._ended) > REMEMBERED:
             del self._ended[next(iter(self._ended))]
 

@@ -33,6 +33,7 @@ from warren.actors.session.ending import Ending, final, not_ended, outcome_unkno
 from warren.actors.session.mailboxes import Mailboxes
 from warren.base.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
 from warren.base.values import define
+from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.views import TurnResult
@@ -258,6 +259,21 @@ class Inboxes:
         """
         if numbered.input.input_id not in self._entering:
             self._mailboxes.mailbox(session_id).tell(Arrived(numbered))
+
+    async def look(self, session_id: str) -> None:
+        """Tell a session of what another one has put into its inbox; if another process has it, that process hears so.
+
+        Raises WarrenError.
+        """
+        waiting = await self._storage.read(WaitingInputs(session_id, ANY_TENANT))
+        if not waiting:
+            return
+        if await self._storage.rival(session_id) is not None:
+            self.on_elsewhere(session_id)
+            return
+        for each in waiting:
+            if each.input.is_notice or each.input.key == FIRST_PROMPT:
+                self.found(session_id, each)
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
         """Take an input back that waits. A call that waits for its turn gets AgentError("cancelled").

@@ -99,9 +99,10 @@ class Planner:
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
         shared, peer, chain = self.shared, record.options.peer, None
-        if message.options is not NO_OPTIONS or message.tools or peer is not None or shared.servers is not None:
-            if peer is not None and isinstance(message, StartTurn):
-                chain = Chain(message.hops)
+        own = peer is not None or shared.delegates(record.options)
+        if message.options is not NO_OPTIONS or message.tools or own or shared.servers is not None:
+            if own and isinstance(message, StartTurn):
+                chain = Chain(message.hops, message.options, message.payer)
             settings = self._settings(message, record, chain)
             files = self._files_for(settings, record)
         elif self._kept is not None and record.options is self._options and record.model == self._model:
@@ -115,12 +116,22 @@ class Planner:
             settings,
             message,
             settings.route if settings.route.single else Route(settings.candidates, shared.outages),
-            Meter(settings.budget, settings.session_budget, record.spent, record.usage),
+            Meter(
+                settings.budget,
+                settings.session_budget,
+                record.spent,
+                record.usage,
+                asked=message.options.budget or UNLIMITED,
+                delegated_before=record.delegated,
+            ),
             files,
             self.charges,
             partial(self._within, record, settings),
             chain=chain,
         )
+        if chain is not None:
+            chain.offered, chain.choice, chain.meter = settings.tools, settings.choice, plan.meter
+            chain.keeps_steps = settings.keeps_steps
         if settings.compacts or shared.lessons.known:
             plan.window, plan.compaction = plan.within(None)
         if self._surrounds or message.payer:

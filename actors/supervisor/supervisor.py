@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from warren.actors.events.watching import Watchers
 from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.actor import SessionActor
+from warren.actors.session.children import Children
 from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.session.reminders import Reminders
@@ -59,6 +60,7 @@ class Supervisor:
         scheduler: which sessions run turns and which leave memory.
         inboxes: the way into the inboxes of the sessions.
         comms: the messages between sessions.
+        children: makes sessions that work for other sessions.
         watchers: the watches that are told of each changed session.
         parked_turns: the turns of the store that no process runs, as of the newest look at the store.
         waiting_turns: those of which all calls wait, as of the newest look for work, which is once in a lease.
@@ -73,6 +75,7 @@ class Supervisor:
     scheduler: Scheduler = attrs.field(init=False)
     inboxes: Inboxes = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
+    children: Children = attrs.field(init=False)
     watchers: Watchers = attrs.field(factory=Watchers)
     parked_turns: int = 0
     waiting_turns: int = 0
@@ -80,6 +83,7 @@ class Supervisor:
     alarm: Alarm = attrs.field(factory=Alarm)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
+    _telling: dict[str, bool] = attrs.field(factory=dict)  # sessions that are told of notices; True: once more
     _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused; some may have gone on since
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
@@ -90,6 +94,9 @@ class Supervisor:
         self.scheduler = Scheduler(limits, storage.durable, limiter.tenancy)
         self.inboxes = Inboxes(self, storage, limits.inbox, limiter)
         self.comms = Comms(self.inboxes, storage, limits, Reminders(self.inboxes, storage, self._turn_of))
+        of_all = self.shared, self.inboxes, self.comms
+        self.children = Children(*of_all, self.scheduler.check_session, self.sent)
+        self.comms.more = self.children.tools_of
 
     # -- for the service
 
@@ -351,6 +358,23 @@ class Supervisor:
 
     async def has_entered(self, session_id: str, input_: Input) -> bool:
         return await self.inboxes.is_known(session_id, input_)
+
+    def sent(self, session_ids: Sequence[str]) -> None:
+        for session_id in session_ids:
+            begun = session_id in self._telling
+            self._telling[session_id] = begun
+            if not begun:
+                self._nursery.start_soon(self._tell, session_id)
+
+    async def _tell(self, session_id: str) -> None:
+        """Tell a session of the notices in its inbox, here or where it is; a notice that is not told is found later."""
+        again = True
+        while again:
+            self._telling[session_id] = False
+            with contextlib.suppress(WarrenError):
+                await self.inboxes.look(session_id)
+            again = self._telling[session_id]
+        del self._telling[session_id]
 
     def stays(self, session_id: str) -> None:
         self.scheduler.stays(session_id, trio.current_time())

@@ -1,18 +1,47 @@
-"""The chain of messages between peers that a turn belongs to."""
+"""The facts about a running turn that its own tools need: for messages to peers, and for work that it delegates."""
 
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from warren.base.errors import InvalidParamsError
 from warren.base.values import define
+from warren.conversation import codec
+from warren.conversation.budget import UNLIMITED, Budget, Meter, shares
 from warren.conversation.inputs import Input
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.options import NO_OPTIONS, TurnOptions
+from warren.models.model import ModelChoice
+from warren.models.tools import Tool
+
+DELEGATE: Final = "delegate"
+"""The tool by which a model delegates work."""
+NO_TOOLS: Final[Mapping[str, Tool]] = {}
 
 
 @define(eq=False)
 class Chain:
-    """Counts the messages of peers that have followed from one another up to a running turn.
+    """The place of a running turn among others: the messages of peers that it follows from, the work that it delegates.
 
     Attributes:
-        hops: their number since a user's prompt.
+        hops: messages of peers that have followed from one another up to it, since a user's prompt.
+        options: its options.
+        payer: the client whose limit of tokens it counts for.
+        offered: the tools that its model is offered.
+        choice: its model; None if the tools are only shown.
+        meter: its budgets; None if the tools are only shown.
+        keeps_steps: whether its calls are in the store.
     """
 
     hops: int = 0
+    options: TurnOptions = NO_OPTIONS
+    payer: str = ""
+    offered: Mapping[str, Tool] = NO_TOOLS
+    choice: ModelChoice | None = None
+    meter: Meter | None = None
+    keeps_steps: bool = False
+    _shares: dict[str, Budget | None] = attrs.field(factory=dict)
 
     def take(self, input_: Input) -> None:
         """Note that the turn takes an input: a user's words begin a new chain, a peer's go on with theirs."""
@@ -20,3 +49,27 @@ class Chain:
             self.hops = max(self.hops, input_.hops)
         elif input_.kind == "steer":
             self.hops = 0
+
+    def share_out(self, calls: Sequence[ToolUseBlock]) -> None:
+        """Share out what the budgets leave among the calls of an answer that delegate work."""
+        delegating = [call for call in calls if call.name == DELEGATE]
+        if self.meter is not None and delegating:
+            wishes = [_wish(call) for call in delegating]
+            found = shares(self.meter.left, wishes)
+            self._shares = {call.id: each for call, each in zip(delegating, found, strict=True)}
+
+    def share_of(self, call_id: str, wish: Budget) -> Budget | None:
+        """Return the budget of the child of a call; None if nothing is left for it."""
+        return self._shares.get(call_id, wish)
+
+
+def _wish(call: ToolUseBlock) -> Budget:
+    try:
+        return budget_in(call.args.get("budget"))
+    except InvalidParamsError:  # the call fails by itself
+        return UNLIMITED
+
+
+def budget_in(given: object) -> Budget:
+    """Return the budget that a call asks for. Raises InvalidParamsError."""
+    return UNLIMITED if given is None else codec.from_data(Budget, given, root="budget")

@@ -15,7 +15,7 @@ from warren.base.errors import (
 from warren.base.values import value
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment
-from warren.conversation.budget import Spent
+from warren.conversation.budget import NO_EXPENSE, Expense, Spent
 from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.conversation.messages import StopReason
 from warren.conversation.records import SessionRecord, Span, with_parts
@@ -46,6 +46,7 @@ class Outcome:
             refused none.
         keep_alive: whether messages of peers begin turns from now on; None leaves that as it is.
         files: the files that the model has made.
+        delegated: what the children of its calls have spent.
     """
 
     text: str
@@ -60,6 +61,7 @@ class Outcome:
     left_out: tuple[Span, ...] | None = None
     keep_alive: bool | None = None
     files: tuple[Attachment, ...] = ()
+    delegated: Expense = NO_EXPENSE
 
     def failed(self, error: WarrenError) -> "Outcome":
         """Return the same outcome with an error, which carries the text so far."""
@@ -145,6 +147,7 @@ class Outcome:
         return {
             "usage": base.usage + self.usage,
             "spent": base.spent + self.spent,
+            "delegated": base.delegated + self.delegated,
             "steps": base.steps + self.spent.steps,
             "last_input_tokens": self.last_input_tokens,
             "last_compaction_step": self.last_compaction_step,

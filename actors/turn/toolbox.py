@@ -22,6 +22,7 @@ from warren.base.fields import FieldValueError, encodable
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define, value
 from warren.conversation.attachments import Attachment
+from warren.conversation.budget import Expense
 from warren.conversation.categories import Decision
 from warren.conversation.completion import CompletionToken, TokenMaker
 from warren.conversation.events import (
@@ -34,7 +35,7 @@ from warren.conversation.events import (
 )
 from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.open_turn import CallState, KeptCall
-from warren.conversation.waits import Wait, WaitKey
+from warren.conversation.waits import NEVER, Wait, WaitKey
 from warren.models.arguments import problem_of
 from warren.models.tools import (
     ClientGoneError,
@@ -56,6 +57,7 @@ logger: Final = logging.getLogger("warren.tools")
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
 NO_CUTS: Final[Mapping[str, str]] = {}
 NO_RESULT: Final = "not known: the call has begun, and its result did not come in time"
+NO_END: Final = "not known: the child session {} did not end in time, and is interrupted"
 OF_CLIENT: Final[Mapping[str, Any]] = {"of_client": True}
 """The data of the approval of a tool that a client runs."""
 SLACK: Final = timedelta(seconds=1)
@@ -147,6 +149,8 @@ class ToolRun:
         origin: returns what is kept of a call, by its id and its number, for the time after the turn.
         tells: whether a request for a decision that an earlier process has published is to be published again.
         left: the calls that an earlier process has left, by id, with their states; empty if none has.
+        spends: called with what a child has spent whose end a call has got.
+        given_up: the child sessions whose ends nobody waits for any more, of calls that the store does not know.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -171,6 +175,8 @@ class ToolRun:
     background: Background | None = attrs.field(default=None, kw_only=True)
     origin: Callable[[str, int], Origin] = attrs.field(default=of_no_turn, kw_only=True)
     tells: bool = attrs.field(default=True, kw_only=True)
+    spends: Callable[[Expense], object] = attrs.field(default=lambda _expense: None, kw_only=True)
+    given_up: list[str] = attrs.field(factory=list, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
@@ -187,6 +193,7 @@ class ToolRun:
     _news: trio.Event | None = None  # set with each result; None until calls run
     _scope: trio.CancelScope | None = None
     _started: dict[str, float] = attrs.field(factory=dict)
+    _awaiting: dict[str, Wait] = attrs.field(factory=dict)  # what calls wait for once their tools have run, by id
     _ran: set[str] = attrs.field(factory=set)  # the calls whose tools may have done something
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
@@ -365,6 +372,7 @@ class ToolRun:
         """Give every call without a result an error result, so that the transcript stays valid."""
         for call in self._calls:
             if call.id not in self.results:
+                self._gives_up(self._awaiting.get(call.id))
                 self._finish(call, reason, is_error=True)
 
     def ordered(self) -> tuple[ToolResult, ...]:
@@ -394,7 +402,7 @@ class ToolRun:
         elif self._detaches(tool):
             self._detach(call, tool, bound, number)
         else:
-            self._begin(call, tool)
+            self._begin(call, tool, number)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
         return None
 
@@ -428,7 +436,7 @@ class ToolRun:
         if tool.restart == "ask":
             self._ask(call, tool, bound, number, may_have_run=True)
         else:
-            self._begin(call, tool)
+            self._begin(call, tool, number)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
 
     def _since(self, call: ToolUseBlock, wait: Wait) -> None:
@@ -480,7 +488,7 @@ class ToolRun:
         if self._detaches(tool):
             self._detach(call, tool, bound, number)
         else:
-            self._begin(call, tool)
+            self._begin(call, tool, number)
         if self.steps is not None:
             await self._keep_changed(self.steps)
         if call.id in self.results:  # it runs in the background now, or was refused
@@ -508,7 +516,7 @@ class ToolRun:
     def _may_get(self, call: ToolUseBlock, number: int, wait: Wait) -> bool:
         """Return whether a wait is one of a call, and not of an earlier one with the same id and other tokens."""
         key, data = self._place(call, number).key, wait.data or {}
-        if "handle" in data:
+        if "handle" in data or wait.reason == "child":
             return data.get("key") == key
         if wait.reason != "outside":
             return True
@@ -552,9 +560,32 @@ class ToolRun:
         wait = await self._with_answer(wait)
         result = wait.result
         if result is None:
-            self._finish(call, NO_RESULT, is_error=True, timed_out=True)
+            self._gives_up(wait)
+            text = NO_RESULT if wait.child is None else NO_END.format(wait.child)
+            self._finish(call, text, is_error=True, timed_out=True)
         else:
+            if wait.reason == "child" and (spent := (wait.data or {}).get("spent")) is not None:
+                self.spends(Expense(**spent))
             self._finish(call, result.content, result.attachments, is_error=result.is_error)
+
+    def _gives_up(self, wait: Wait | None) -> None:
+        """Note that nobody waits for a child any more; the store finds those of waits that it has."""
+        if self.steps is None and wait is not None and wait.child is not None:
+            self.given_up.append(wait.child)
+
+    async def _await(self, call: ToolUseBlock, wait: Wait) -> None:
+        """Let a call whose tool has run wait: as the row of the store that it has, or else in its task."""
+        if self.steps is None:
+            await self._give(call, await self.asker().answer_to(wait, wait.left(self._now())))
+            return
+        await self.steps.answers()
+        there = self.waits.get(wait.key, wait)
+        self._note(call, "waiting")
+        if self._is_over(there):
+            await self._give(call, there)
+            return
+        self._held[call.id] = _Held(there, partial(self._give, call))
+        self._tell()
 
     async def _with_answer(self, wait: Wait) -> Wait:
         """Return a wait that is over, with the answer if one was on its way to the store as its time ended.
@@ -621,8 +652,13 @@ class ToolRun:
             whole &= runs and self._resume(call.id, partial(self._run_one, call, tool, dict(call.args), number))
         return whole
 
-    def _begin(self, call: ToolUseBlock, tool: Tool) -> None:
+    def _begin(self, call: ToolUseBlock, tool: Tool, number: int) -> None:
         self._started[call.id] = trio.current_time()
+        child = None
+        if tool.awaits is not None and (wait := self._awaited(call, tool, number)) is not None:
+            self._awaiting[call.id], child = wait, wait.child
+            if self.steps is not None and wait.key not in self.waits:
+                self._changed_waits[wait.key] = wait
         if self.steps is not None and tool.of_client:  # whoever goes on asks the client again, or its next connection
             self._note(call, "waiting")
             if ("client", call.id) not in self.waits:
@@ -630,7 +666,20 @@ class ToolRun:
                 self._changed_waits[wait.key] = wait
         elif self.steps is not None:
             self._note(call, "begun")
-        self.emit(ToolExecutionStarted(call.id, call.name))
+        self.emit(ToolExecutionStarted(call.id, call.name, child))
+
+    def _awaited(self, call: ToolUseBlock, tool: Tool, number: int) -> Wait | None:
+        """Return what a call waits for once its tool has run; None if it does not wait."""
+        assert tool.awaits is not None  # noqa: S101 - for the type checker
+        awaited = tool.awaits(self._place(call, number))
+        if awaited is None:
+            return None
+        there, now = self.waits.get((awaited.reason, call.id)), self._now()
+        if there is not None and self._may_get(call, number, there):
+            return there
+        until = NEVER if awaited.seconds is None else now + timedelta(seconds=awaited.seconds)
+        times = now, until
+        return Wait(call.id, awaited.reason, "waiting", call.name, call.args, tool.category, *times, data=awaited.data)
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         run = partial(self._run_direct, call, tool, bound, number)
@@ -641,7 +690,9 @@ class ToolRun:
         except WarrenError as exc:  # of a wrapper: nothing of the call was done
             self._finish(call, exc.message, is_error=True)
 
-    async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
+    async def _run_direct(  # noqa: PLR0911 - one for each kind of outcome
+        self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int
+    ) -> None:
         if call.id in self.left and (given := await self._given_meanwhile(call, number)) is not None:
             return await self._give(call, given)
         limit = tool.timeout or self.timeout
@@ -661,8 +712,11 @@ class ToolRun:
             return await self.wait_for_result(call, later)
         if isinstance(ran.later, Handed):
             return await self._handed(call, tool, number, ran.later)
+        if (awaiting := self._awaiting.get(call.id)) is not None and not ran.is_error:
+            return await self._await(call, awaiting)
         if ran.timed_out:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
+        self._gives_up(awaiting)
         return self._finish(call, ran.content, ran.files, is_error=ran.is_error, timed_out=ran.timed_out)
 
     async def _given_meanwhile(self, call: ToolUseBlock, number: int) -> Wait | None:

@@ -45,7 +45,7 @@ from warren.base.values import define
 from warren.compaction.layout import estimate
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment
-from warren.conversation.budget import Use
+from warren.conversation.budget import NO_EXPENSE, Use
 from warren.conversation.categories import Gates
 from warren.conversation.events import (
     CompactionFailed,
@@ -140,6 +140,7 @@ class Turn:
         suspends: whether it ends here to be gone on with once one of its calls that wait has an answer.
         unwanted: once it has ended early, functions that have the work of its calls end that goes on elsewhere.
         unreached: the waits of such calls whose tools were not there yet, as MCP servers were still connecting.
+        given_up: the child sessions for whose ends its calls wait no more, if no step of it is stored.
     """
 
     plan: TurnPlan
@@ -169,6 +170,7 @@ class Turn:
     suspends: bool = False
     unwanted: Sequence[Callable[[], None]] = ()
     unreached: Sequence[Wait] = ()
+    given_up: list[str] = attrs.field(factory=list)
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -240,7 +242,7 @@ class Turn:
         """Be as the turn was when it was kept last."""
         meter, context = self.plan.meter, self.context
         meter.usage, meter.tool_calls, meter.steps = kept.usage, kept.spent.tool_calls, kept.spent.steps
-        meter.warned = kept.warned
+        meter.warned, meter.delegated = kept.warned, kept.delegated
         self._time.began -= kept.spent.seconds
         self.first_seq, self.text, self.stop_reason = kept.first_seq, kept.text, kept.stop_reason
         self._step_usage, self._calls, self._cuts, self.files = kept.step_usage, kept.calls, kept.cuts, kept.files
@@ -300,6 +302,7 @@ class Turn:
             self.files,
             kept.lives,
             meter.warned,
+            meter.delegated,
         )
         return self.kept
 
@@ -311,7 +314,7 @@ class Turn:
             self.first_seq or 0,
             kept_seq,
             self.context.turn or 0,
-            TurnStart(record.message_count, record.steps, record.usage, record.spent),
+            TurnStart(record.message_count, record.steps, record.usage, record.spent, record.delegated),
             message.options,
             message.payer,
             message.key,
@@ -346,6 +349,7 @@ class Turn:
             turn=state,
             usage=base.usage + self.plan.meter.usage,
             spent=base.spent + spent,
+            delegated=base.delegated + self.plan.meter.delegated,
             steps=base.steps + spent.steps,
             last_input_tokens=self.room.last_input_tokens,
             **more,
@@ -529,6 +533,7 @@ class Turn:
             left_out=None if self._refusals is None else self._refusals.left_out,
             keep_alive=plan.settings.keep_alive,
             files=self.files,
+            delegated=plan.meter.delegated,
         )
 
     @property
@@ -669,7 +674,7 @@ class Turn:
             steers = input_.kind == "steer"
             message = UserMessage(text, files, steered=True) if steers or files else ContextMessage(text, source)
             self.context.append(message)
-            self.emit(InputTaken(input_.input_id, input_.kind, text, source, files))
+            self.emit(InputTaken(input_.input_id, input_.shown_kind, text, source, files))
         return bool(taken)
 
     async def _within_window(self) -> Sequence[Message]:
@@ -760,7 +765,7 @@ class Turn:
         plan, settings, room = self.plan, self.plan.settings, self.room
         limits = settings.limits
         context: Sequence[Message] = self.context
-        if plan.meter.steps >= settings.calm:
+        if plan.meter.steps >= settings.calm or plan.meter.delegated is not NO_EXPENSE:
             self._check_budgets()
         if room.plan is not None or room.window is not None:
             context = await self._within_window()
@@ -843,6 +848,8 @@ class Turn:
         else:
             plan.meter.tool_calls += allowed
             self._cuts = self._cuts + 1 if cut else 0
+        if plan.chain is not None:
+            plan.chain.share_out(calls)
         self._tool_run = run = ToolRun(
             settings.tools,
             self.emit,
@@ -865,6 +872,8 @@ class Turn:
             background=self.background,
             origin=self.origin,
             tells=not self.woken,
+            spends=plan.meter.spend,
+            given_up=self.given_up,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

@@ -135,6 +135,9 @@ def _was_told(store: Contents, query: ask.WasTold) -> bool:
 def _list(store: Contents, query: ask.SessionList) -> Rows[SessionRecord]:
     wanted = query.labels.items()
     matching = (each.record for each in _of(store, query.tenant) if wanted <= each.record.labels.items())
+    if (parent := query.delegated_by) is not None:
+        children = {each.record.session_id for each in store.sessions.values() if each.is_child_of(parent)}
+        matching = (each for each in matching if each.session_id in children)
     if (turn := query.in_turn) is not None:
         matching = (each for each in matching if _is_in(each, turn))
     return _rows(heapq.nsmallest(query.offset + query.limit, matching, key=_newest_first)[query.offset :])
@@ -248,7 +251,7 @@ def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> dict[str,
 
 
 def _has_work(session: EphemeralSession, at_now: datetime) -> bool:
-    if any(map(in_background, session.open_waits)):
+    if any(map(in_background, session.open_waits)) or any(one.input.is_notice for one in session.inbox.waiting()):
         return True
     inputs = (one.input for one in session.inbox.waiting())
     begun = session.record.turn is not None or any(

@@ -150,6 +150,16 @@ class EphemeralSession:
 
     # -- reading
 
+    def is_child_of(self, session_id: str) -> bool:
+        """Return whether it works for another session."""
+        return self.record.delegation is not None and self.record.delegation.session_id == session_id
+
+    @property
+    def works_first(self) -> bool:
+        """Whether its first prompt waits, or the turn of that has not ended."""
+        first = self.inbox.known(FIRST_PROMPT)
+        return first is not None and not first.outcome
+
     @property
     def open_calls(self) -> tuple[KeptCall, ...]:
         """The tool calls of the open turn that have a state, in the order of the answer."""

@@ -4,9 +4,9 @@ import math
 import secrets
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import attrs
 import trio
@@ -17,7 +17,7 @@ from warren.base.values import define
 from warren.calls.creation import Created
 from warren.calls.forking import forked, relabelled
 from warren.conversation.attachments import Blob
-from warren.conversation.inputs import Numbered
+from warren.conversation.inputs import Numbered, retiring
 from warren.conversation.records import SessionRecord
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
 from warren.conversation.triggers import KEPT_DELIVERIES, Delivery, Trigger
@@ -38,6 +38,7 @@ from warren.storage.operations import (
     Claimed,
     Commit,
     DeclineHandover,
+    Delegate,
     Delete,
     DropSchedule,
     DropTrigger,
@@ -57,6 +58,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
     Reserve,
+    Sent,
     StoreAnswer,
     Sweep,
     TakeDue,
@@ -72,8 +74,10 @@ from warren.storage.refusals import (
     no_trigger,
     not_found,
     taken_over,
+    too_many_children,
     too_many_schedules,
     too_many_triggers,
+    waits_no_more,
 )
 from warren.storage.rows import in_background, key_of
 
@@ -174,6 +178,7 @@ class EphemeralStore(Contents):
             session.compactions.append(operation.compaction)
         if operation.inputs.numbers:
             self._keep(session.inbox.store_outcome(operation.inputs))
+        self._send(operation.sends)
         if operation.calls or operation.settles:
             session.set_calls(operation.calls, settles=operation.settles)
         if operation.waits:
@@ -181,6 +186,37 @@ class EphemeralStore(Contents):
         if operation.charges:
             add_charges(self.ledger, operation)
         self._changes += 1
+
+    def _send(self, sends: Iterable[Sent]) -> None:
+        for each in sends:
+            session = self.sessions.get(each.session_id)
+            if session is not None:
+                session.inbox.add(Numbered(self.next_input(), each.input))
+
+    def _send_down(self, session_id: str, kind: Literal["archive", "delete"]) -> None:
+        children = [each for each in self.sessions.values() if each.is_child_of(session_id)]
+        self._send([Sent(each.record.session_id, retiring(kind)) for each in children])
+
+    def delegate(self, operation: Delegate) -> bool:
+        """Apply the operation."""
+        record, place = operation.record, operation.record.delegation
+        if place is None:
+            raise ValueError("a child has a parent")
+        if record.session_id in self.sessions or record.session_id in self.ended:
+            return False
+        parent = self._session(place.session_id)
+        if operation.waits and not any(
+            (each.reason, each.wait_id) == ("child", place.call_id) for each in parent.unanswered
+        ):
+            raise waits_no_more(place.session_id)
+        at_work = sum(each.is_child_of(place.session_id) and each.works_first for each in self.sessions.values())
+        if at_work >= operation.limit:
+            raise too_many_children(place.session_id, operation.limit)
+        self.sessions[record.session_id] = session = EphemeralSession(record, list(operation.messages))
+        session.inbox.add(Numbered(self.next_input(), operation.prompt))
+        self._add(operation.audit)
+        self._changes += 1
+        return True
 
     def _check_commit(self, operation: Commit, session: EphemeralSession | None) -> None:
         """Raise the refusal of a commit: it changes nothing."""
@@ -266,6 +302,8 @@ class EphemeralStore(Contents):
         if peer is not None:
             self.names.pop((tenant, peer.name), None)
         self.ended[session_id] = tenant, session.creation
+        self._send(operation.sends)
+        self._send_down(session_id, "archive" if isinstance(operation, Archive) else "delete")
         self._add(operation.audit)
         if isinstance(operation, Archive):
             self._keep_log(session)
@@ -295,7 +333,7 @@ class EphemeralStore(Contents):
         known = inbox.known(operation.input.key)
         if known is not None:
             return Enqueued(known.numbered, False, known.outcome)
-        if len(inbox.waiting()) >= operation.limit:
+        if sum(not each.input.is_notice for each in inbox.waiting()) >= operation.limit:
             raise inbox_full(operation.session_id, operation.limit)
         if operation.blobs:
             self.attach(Attach(operation.session_id, operation.blobs))
@@ -307,6 +345,7 @@ class EphemeralStore(Contents):
         """Apply the operation."""
         if operation.session_id not in self.ended:
             self._keep(self._session(operation.session_id).inbox.store_outcome(operation.inputs))
+            self._send(operation.sends)
 
     def _keep(self, ended: Sequence[Entered]) -> None:
         """Keep the outcomes of inputs, and forget the oldest ones of all sessions beyond `keep_outcomes` bytes."""
@@ -324,8 +363,9 @@ class EphemeralStore(Contents):
         session = self._session(operation.session_id)
         self._check_lease(session, operation.lease)
         session.set_waits((operation.wait, *operation.others))
-        if session.record.turn is not None and not in_background(operation.wait):
+        if session.record.turn is not None and not (operation.sleeps or in_background(operation.wait)):
             session.record = session.record.changed(turn=session.record.turn.changed(wakes=None))
+        self._keep(session.inbox.store_outcome(operation.inputs))
         for entry in operation.audit:
             self._add(entry)
         self._changes += 1
@@ -500,6 +540,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     EndInputs: EphemeralStore.end_inputs,
     StoreAnswer: EphemeralStore.answer,
     Fork: EphemeralStore.fork,
+    Delegate: EphemeralStore.delegate,
     RequestHandover: EphemeralStore.request,
     DeclineHandover: EphemeralStore.nothing,
     Audit: EphemeralStore.note,

@@ -31,6 +31,8 @@ WITH_TURNS: Final = 13
 """The first version of the schema with open turns."""
 WITH_WAITS: Final = 14
 """The first version of the schema in which a turn can wait without a task."""
+WITH_CHILDREN: Final = 17
+"""The first version of the schema with sessions that work for others."""
 NO_TENANT: Final = "lost-and-found"
 """The tenant that a session gets if nobody can tell whose it was: none that has callers."""
 
@@ -72,7 +74,7 @@ class _Table:
 
 
 def _check_session(row: tuple[Any, ...]) -> None:
-    *record, holder, epoch, change, messages_from, events_after, peer = row
+    *record, holder, epoch, change, messages_from, events_after, peer, delegated_by = row
     found = rows.row_to_record(tuple(record))
     if not TENANT.fullmatch(found.tenant):
         raise ValueError("tenant is no name of a tenant")
@@ -89,6 +91,8 @@ def _check_session(row: tuple[Any, ...]) -> None:
     rows.number_in(messages_from, "messages_from")
     if peer is not None:
         rows.text_in(peer, "peer")
+    if delegated_by is not None:
+        rows.text_in(delegated_by, "delegated_by")
 
 
 def _check_message(row: tuple[Any, ...]) -> None:
@@ -103,9 +107,10 @@ def _check_event(row: tuple[Any, ...]) -> None:
 
 def _check_input(row: tuple[Any, ...]) -> None:
     """Check all but the body of an input that waits, which its session passes over by itself."""
-    said_id, key, starts, outcome, not_before = row
+    said_id, key, starts, notice, outcome, not_before = row
     rows.text_in(said_id, "id")
     rows.number_in(starts, "starts")
+    rows.number_in(notice, "notice")
     if not_before is not None:
         rows.time_in(not_before, "not_before")
     if key is not None:
@@ -186,14 +191,14 @@ def _check_blob(row: tuple[Any, ...]) -> None:
         raise ValueError("body is not bytes")
 
 
-_OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer"
+_OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer, delegated_by"
 _BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {rows.DELETED})"
 _BESIDE: Final = "FROM (SELECT {}, NULL AS session FROM {})"
 _TABLES: Final[Mapping[str, _Table]] = {
     "messages": _Table(raw("position, created_at, body"), _check_message, _BELONGS.format("messages")),
     "events": _Table(raw("seq, first_seq, timestamp, body, cuts"), _check_event, _BELONGS.format("events")),
     "compactions": _Table(raw(rows.COMPACTION), rows.compaction, _BELONGS.format("compactions")),
-    "inbox": _Table(raw("id, key, starts, outcome, not_before"), _check_input, _BELONGS.format("inbox")),
+    "inbox": _Table(raw("id, key, starts, notice, outcome, not_before"), _check_input, _BELONGS.format("inbox")),
     "calls": _Table(raw(rows.CALL), rows.call_in, _BELONGS.format("calls")),
     "waits": _Table(raw(f"tenant, {rows.WAIT}"), _check_wait, _BELONGS.format("waits")),
     "schedules": _Table(raw(f"session, holder, {rows.SCHEDULE}"), _check_schedule, "FROM schedules"),
@@ -244,6 +249,7 @@ _ADDED: Final[tuple[tuple[int, Mapping[str, str]], ...]] = (
     (7, {"tenant": "'default'", "owner": "'local'"}),
     (WITH_TURNS, {"turn": "NULL"}),
     (WITH_WAITS, {"wakes": "NULL"}),
+    (WITH_CHILDREN, {"delegated_by": "NULL"}),
 )
 """The columns of sessions that came with a version of the schema, and the values that older rows get."""
 
@@ -457,6 +463,8 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     changes = [f"{name} = {_ANEW[name]}" for name in bad]
     changes += [f"{name} = {_now()}" for name in ("created_at", "updated_at") if not _good_time(values[name])]
     changes += [] if _good_text(values["session_id"]) else [f"session_id = '{new_session_id()}'"]
+    if values["delegated_by"] is not None and not _good_text(values["delegated_by"]):
+        db.execute("REINDEX sessions_delegated")  # a value of another type is not found there to be replaced
     # One by one: a column may be restored from another one that was damaged.
     for change in changes:
         db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
@@ -464,6 +472,8 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
         "DELETE FROM calls WHERE session = (SELECT key FROM sessions WHERE key = ? AND turn IS NULL)", (row.rowid,)
     )
     db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))
+    parent = "details ->> '$.delegation.session_id'"
+    db.execute(f"UPDATE sessions SET delegated_by = {parent} WHERE key = ?", (row.rowid,))
     db.execute(
         "UPDATE waits SET tenant = (SELECT tenant FROM sessions WHERE key = ?1) WHERE session = ?1", (row.rowid,)
     )

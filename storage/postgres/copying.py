@@ -57,6 +57,7 @@ _TEXTS: Final = frozenset(
 _TEXT_KEYS: Final = frozenset(
     {
         ("inbox", "id"),
+        ("sessions", "delegated_by"),
         ("inbox", "key"),
         ("creations", "key"),
         ("usage", "priced"),
@@ -72,6 +73,7 @@ _TEXT_KEYS: Final = frozenset(
 _READ: Final = {
     ("sessions", "unreleased"): "(holder IS NOT NULL)::int AS unreleased",
     ("inbox", "starts"): "starts::int AS starts",
+    ("inbox", "notice"): "notice::int AS notice",
     ("usage", "priced"): "priced::text AS priced",
     ("blobs", "body"): "encode(body, 'hex') AS body",
     ("memory_sessions", "forgotten"): "forgotten::int AS forgotten",
@@ -82,6 +84,7 @@ _WRITTEN: Final = {("sessions", "unreleased"): "holder"}
 _VALUE: Final = {
     ("sessions", "unreleased"): "nullif(unreleased, 0) - 1",
     ("inbox", "starts"): "starts <> 0",
+    ("inbox", "notice"): "notice <> 0",
     ("usage", "priced"): "priced::numeric",
     ("blobs", "body"): "decode(body, 'hex')",
     ("memory_sessions", "forgotten"): "forgotten <> 0",

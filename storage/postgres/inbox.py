@@ -1,29 +1,43 @@
 """The inboxes of the sessions of a store. Each row is one input; the commit of the turn that took it removes it."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+from collections.abc import Iterable
 from typing import Final
 
 from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.conversation.inputs import Numbered
-from warren.storage.operations import MAX_OUTCOMES, Attach, EndInputs, Enqueue, Enqueued, InputOutcome
+from warren.conversation.inputs import Input, Numbered
+from warren.storage.operations import MAX_OUTCOMES, Attach, EndInputs, Enqueue, Enqueued, InputOutcome, Sent
 from warren.storage.postgres.attachments import attach
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.results import Rows
-from warren.storage.rows import DELETED, OPEN, decoded, microseconds, outcome_of
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, decoded, microseconds, outcome_of
 
 LAST: Final = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"
 # The lock of the session's row makes the order of numbers the order of commits, and keeps the count exact.
 _OWNER: Final = "SELECT key, state, holder FROM warren.sessions WHERE session_id = $1 FOR NO KEY UPDATE"
 _KNOWN: Final = "SELECT number, body, outcome FROM warren.inbox WHERE session = $1::int8 AND key = $2"
-_COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL"
+_COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL AND NOT notice"
 _ADD: Final = """
     INSERT INTO warren.inbox (session, number, id, key, starts, body, not_before)
     VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5, $6::int8) RETURNING number
+"""
+# The lock, as above: the sessions of notices are locked in the order of their keys.
+_SEND: Final = f"""
+    WITH locked AS MATERIALIZED (
+        SELECT key FROM warren.sessions WHERE session_id = $1 AND state = {OPEN} FOR NO KEY UPDATE)
+    INSERT INTO warren.inbox (session, number, id, starts, notice, body)
+    SELECT key, nextval('warren.inputs'), $2, false, true, $3 FROM locked
+"""
+_SEND_DOWN: Final = """
+    WITH locked AS MATERIALIZED (
+        SELECT key FROM warren.sessions WHERE delegated_by = $1 AND state <= $4::int2 ORDER BY key FOR NO KEY UPDATE)
+    INSERT INTO warren.inbox (session, number, id, starts, notice, body)
+    SELECT key, nextval('warren.inputs'), $2, false, true, $3 FROM locked
 """
 _DROP: Final = "DELETE FROM warren.inbox WHERE session = $1::int8 AND number = ANY ($2::int8[]) AND key IS NULL"
 _END: Final = "UPDATE warren.inbox SET outcome = $3 WHERE session = $1::int8 AND number = ANY ($2::int8[])"
@@ -92,6 +106,20 @@ async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> No
         raise leased(operation.session_id, holder_name)
     if state != DELETED:
         await store_outcome(db, session, operation.inputs)
+        await send(db, operation.sends)
+
+
+async def send(db: Connection, sends: Iterable[Sent]) -> None:
+    """Put notices into the inboxes of open sessions."""
+    for each in sorted(sends, key=lambda each: each.session_id):
+        body = codec.encode(each.input).decode()
+        await db.fetch(_SEND, escaped(each.session_id), escaped(each.input.input_id), body)
+
+
+async def send_down(db: Connection, session_id: str, notice: Input) -> None:
+    """Put a notice into the inboxes of the children of a session; one that deletes them also of archived ones."""
+    state, body = ARCHIVED if notice.kind == "delete" else OPEN, codec.encode(notice).decode()
+    await db.fetch(_SEND_DOWN, escaped(session_id), escaped(notice.input_id), body, state)
 
 
 async def waiting(db: Connection | Guarded, session_id: str, tenant: str | None = None) -> Rows[Numbered]:

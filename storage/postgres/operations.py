@@ -11,10 +11,11 @@ from typing import Any, Final
 from warren.base.errors import StoreError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
+from warren.conversation.inputs import retiring
 from warren.conversation.records import SessionRecord
 from warren.conversation.waits import forgetting
 from warren.storage import operations as ops
-from warren.storage.postgres import attachments, audit, forking, inbox, schedules, triggers, waits
+from warren.storage.postgres import attachments, audit, delegating, forking, inbox, schedules, triggers, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
@@ -102,7 +103,7 @@ _BURY: Final = f"""
         erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
     UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
         head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
-        turn = NULL, wakes = NULL, messages_from = 0, events_after = 0
+        delegated_by = NULL, turn = NULL, wakes = NULL, messages_from = 0, events_after = 0
     WHERE key = $1::int8
 """
 # Texts of which no two are the same, so that the server does not compress them away.
@@ -178,8 +179,9 @@ async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holde
         raise retired(operation.session_id)
     for wait in (operation.wait, *operation.others):
         await waits.put(db, session, wait)
-    if not in_background(operation.wait):
+    if not (operation.sleeps or in_background(operation.wait)):
         await db.fetch(_AWAKE, session)
+    await inbox.store_outcome(db, session, operation.inputs)
     await audit.add(db, operation.audit)
 
 
@@ -191,6 +193,8 @@ async def archive(operation: ops.Archive, db: Connection, holder: Holder) -> Non
     if state != ARCHIVED:
         if not await db.fetch(_ARCHIVE, session, holder.key, operation.lease.epoch):
             raise taken_over(operation.session_id, None)
+        await inbox.send(db, operation.sends)
+        await inbox.send_down(db, operation.session_id, retiring("archive"))
         await audit.add(db, (operation.audit,))
 
 
@@ -220,6 +224,8 @@ async def delete(operation: ops.Delete, db: Connection, holder: Holder) -> None:
     if state != DELETED:
         await attachments.drop(db, session)
         await db.fetch(_BURY, session, escaped(operation.session_id))
+        await inbox.send(db, operation.sends)
+        await inbox.send_down(db, operation.session_id, retiring("delete"))
         await audit.add(db, (operation.audit,))
 
 
@@ -266,6 +272,7 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.EndInputs: inbox.end_inputs,
     ops.StoreAnswer: store_answer,
     ops.Fork: forking.fork,
+    ops.Delegate: delegating.delegate,
     ops.RequestHandover: request,
     ops.DeclineHandover: decline,
     ops.Audit: audit.audit,

@@ -121,6 +121,8 @@ _SESSIONS_THAT_WAIT: Final = f"""
         UNION SELECT key, session_id, tenant, holder FROM warren.sessions
         WHERE state = {OPEN} AND key IN (
             SELECT session FROM warren.waits w WHERE w.state <> 'settled' AND reason = 'background')
+        UNION SELECT key, session_id, tenant, holder FROM warren.sessions
+        WHERE state <> {DELETED} AND key IN (SELECT session FROM warren.inbox WHERE notice AND outcome IS NULL)
     ) AS s WHERE NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
     ORDER BY key
 """
@@ -348,7 +350,7 @@ async def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
 
 async def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     archived, values = query.include_archived, (query.limit, query.offset, query.tenant)
-    if not query.labels and query.in_turn is None:
+    if not query.labels and query.in_turn is None and query.delegated_by is None:
         rows = await at.db.fetch(_page(COLUMNS, COLUMNS, "", include_archived=archived), *values)
     else:
         # By the login role. Behind row-level security the index of the labels is not used, as the server cannot know
@@ -357,6 +359,9 @@ async def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
         if query.labels:
             conditions.append("AND marks @> $4::text[] AND marks <> '{}'")
             more.append(array(marks_of(query.labels)))
+        if query.delegated_by is not None:
+            conditions.append(f"AND delegated_by = ${len(values) + len(more) + 1}")
+            more.append(escaped(query.delegated_by))
         if query.in_turn is not None:
             conditions.append(f"AND key = ANY (${len(values) + len(more) + 1}::int8[])")
             more.append(array(await _in_turn(at, query.tenant, query.in_turn)))

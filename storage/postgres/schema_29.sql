@@ -1,4 +1,5 @@
--- Version 29: inputs that wait for a time; triggers, and what became of their newest deliveries.
+-- Version 29: inputs that wait for a time; sessions that work for other sessions; triggers, and
+-- what became of their newest deliveries.
 
 ALTER TABLE warren.inbox ADD COLUMN not_before bigint;  -- microseconds since 1970; NULL: it waits for no time
 DROP INDEX warren.inbox_begins;
@@ -34,3 +35,9 @@ CREATE TABLE warren.trigger_deliveries (
 CREATE POLICY of_tenant ON warren.trigger_deliveries USING (
     CASE WHEN starts_with(current_user::text, 'warren_reader_') THEN tenant = (SELECT warren.tenant()) ELSE true END);
 ALTER TABLE warren.trigger_deliveries ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE warren.inbox ADD COLUMN notice boolean NOT NULL DEFAULT false;  -- no prompt: its session does as it says, also while its turn waits
+CREATE INDEX inbox_notices ON warren.inbox (session) WHERE notice AND outcome IS NULL;
+
+ALTER TABLE warren.sessions ADD COLUMN delegated_by text COLLATE "C";  -- the session_id of the parent; NULL: it is no child
+CREATE INDEX sessions_delegated ON warren.sessions (delegated_by) WHERE delegated_by IS NOT NULL;

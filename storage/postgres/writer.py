@@ -26,6 +26,7 @@ from warren.base.values import define
 from warren.settings.config import PostgresConfig
 from warren.storage.membership import ForgottenError
 from warren.storage.operations import Commit, Operation
+from warren.storage.postgres import inbox
 from warren.storage.postgres.commit import MOST, Place, SupersededError, commit_all, fenced, refusal, was_stored
 from warren.storage.postgres.driver import Connection, LostError, WrongServerError
 from warren.storage.postgres.faults import translate
@@ -372,7 +373,11 @@ class Writer:
     async def _outcome(self, db: Connection, writer: Place, operation: Operation[Any]) -> Any:
         if isinstance(operation, Commit):
             stored = await commit_all(db, writer, [operation])
-            return None if stored else await fenced(db, writer[1], operation)
+            if not stored:
+                return await fenced(db, writer[1], operation)
+            # Not in the statement of the turns, which would pass over a session that it changes itself.
+            await inbox.send(db, operation.sends)
+            return None
         try:
             return await apply(operation, db, self.holder)
         except WarrenError as exc:  # a refusal, before anything was changed
@@ -416,7 +421,7 @@ def _parted(operations: Sequence[Operation[Any]]) -> tuple[list[int], list[int]]
     turns, others, seen = list[int](), list[int](), set[str]()
     for at, operation in enumerate(operations):
         first = operation.session_id not in seen
-        (turns if first and isinstance(operation, Commit) else others).append(at)
+        (turns if first and isinstance(operation, Commit) and not operation.sends else others).append(at)
         seen.add(operation.session_id)
     return turns, others
 

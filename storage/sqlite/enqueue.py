@@ -12,13 +12,13 @@ from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.rows import DELETED, OPEN, decoded, microseconds, outcome_of
 from warren.storage.sqlite.attachments import attach
 from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.inbox import store_outcome
+from warren.storage.sqlite.inbox import send, store_outcome
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import holding, writable
 
 _KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
-_COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL"
 _ADD: Final = "INSERT INTO inbox (session, id, key, starts, body, not_before) VALUES (?,?,?,?,?,?) RETURNING number"
+_COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL AND NOT notice"
 
 
 def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued:
@@ -51,3 +51,4 @@ def end_inputs(operation: EndInputs, db: apsw.Connection, holder: Holder) -> Non
     key, state = writable(db, holder, operation.session_id)
     if state != DELETED:
         store_outcome(db, key, operation.inputs)
+        send(db, operation.sends)

@@ -1,6 +1,7 @@
 """The inboxes of the sessions of a store. Each row is one input; the commit of the turn that took it removes it."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import apsw
@@ -8,11 +9,12 @@ import apsw
 from warren.base.errors import StoreError
 from warren.base.values import frozen
 from warren.calls.creation import FIRST_PROMPT
-from warren.conversation.inputs import Numbered
-from warren.storage.operations import MAX_OUTCOMES, InputOutcome
+from warren.conversation import codec
+from warren.conversation.inputs import Input, Numbered
+from warren.storage.operations import MAX_OUTCOMES, InputOutcome, Sent
 from warren.storage.queries import PeerNamed, WaitingSessions, WasTold
 from warren.storage.results import Rows
-from warren.storage.rows import MAX_NUMBER, OPEN, decoded, shown, text_in
+from warren.storage.rows import ARCHIVED, MAX_NUMBER, OPEN, decoded, shown, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
 
@@ -46,9 +48,20 @@ _SESSIONS_THAT_WAIT: Final = f"""
         UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes IS NULL
         UNION SELECT key FROM sessions INDEXED BY sessions_wakes WHERE turn IS NOT NULL AND wakes <= ?1
         UNION SELECT session FROM waits WHERE waits.state <> 'settled' AND reason = 'background'
+        UNION SELECT session FROM inbox INDEXED BY inbox_notices WHERE notice AND outcome IS NULL
     )
     SELECT {raw("session_id, tenant, holder")} FROM found CROSS JOIN sessions ON sessions.key = found.session
-    WHERE state = {OPEN} ORDER BY sessions.key
+    WHERE state = {OPEN} OR (state = {ARCHIVED} AND EXISTS (
+        SELECT 1 FROM inbox WHERE inbox.session = found.session AND notice AND outcome IS NULL))
+    ORDER BY sessions.key
+"""
+_SEND: Final = f"""
+    INSERT INTO inbox (session, id, starts, notice, body)
+    SELECT key, ?2, 0, 1, ?3 FROM sessions WHERE session_id = ?1 AND state = {OPEN}
+"""
+_SEND_DOWN: Final = """
+    INSERT INTO inbox (session, id, starts, notice, body)
+    SELECT key, ?2, 0, 1, ?3 FROM sessions WHERE delegated_by = ?1 AND state <= ?4 ORDER BY key
 """
 _KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
 _FROM: Final = f"SELECT {raw('body')} FROM inbox WHERE session = ? AND id = ?"
@@ -66,6 +79,19 @@ def store_outcome(db: apsw.Connection, session: int, inputs: InputOutcome) -> No
         db.execute(_END, (inputs.outcome.decode(), session, number))
     if inputs.numbers:
         db.execute(_FORGET, (session, MAX_OUTCOMES, FIRST_PROMPT))
+
+
+def send(db: apsw.Connection, sends: Iterable[Sent]) -> None:
+    """Put notices into the inboxes of open sessions."""
+    for each in sends:
+        body = codec.encode(each.input).decode()
+        db.execute(_SEND, (each.session_id, each.input.input_id, body))
+
+
+def send_down(db: apsw.Connection, session_id: str, notice: Input) -> None:
+    """Put a notice into the inboxes of the children of a session; one that deletes them also of archived ones."""
+    state = ARCHIVED if notice.kind == "delete" else OPEN
+    db.execute(_SEND_DOWN, (session_id, notice.input_id, codec.encode(notice).decode(), state))
 
 
 def waiting(db: apsw.Connection, session_id: str) -> Rows[Numbered]:

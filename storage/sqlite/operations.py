@@ -14,6 +14,7 @@ from warren.base.errors import WarrenError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.events import Envelope
+from warren.conversation.inputs import retiring
 from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.records import CompactionEntry, EventRow
 from warren.conversation.waits import forgetting
@@ -54,7 +55,7 @@ from warren.storage.rows import (
 from warren.storage.sqlite import attachments, audit, open_turns, schedules, triggers, waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
-from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
+from warren.storage.sqlite.inbox import damaged, last_number, send, send_down, set_aside, store_outcome, waiting
 from warren.storage.sqlite.lease import END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
@@ -118,8 +119,8 @@ _LABEL: Final = f"""
 """
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
-        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, turn = NULL, wakes = NULL,
-        messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
+        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, delegated_by = NULL,
+        turn = NULL, wakes = NULL, messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
     WHERE key = ?
 """
 
@@ -149,6 +150,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
         if turn.record.options.peer is not None:
             db.execute(_NAME, (turn.record.options.peer.name, key))
         store_outcome(db, key, turn.inputs)
+        send(db, turn.sends)
         if turn.settles or turn.calls or turn.waits:
             steps.append((key, turn))
     execute_rows(db, _ADD_MESSAGES, 4, messages)
@@ -259,8 +261,9 @@ def store_answer(operation: StoreAnswer, db: apsw.Connection, holder: Holder) ->
     if row[1] == ARCHIVED:
         raise retired(operation.session_id)
     waits.put(db, [(row[0], wait) for wait in (operation.wait, *operation.others)])
-    if not in_background(operation.wait):
+    if not (operation.sleeps or in_background(operation.wait)):
         db.execute(_AWAKE, (row[0],))
+    store_outcome(db, row[0], operation.inputs)
     audit.add(db, operation.audit)
 
 
@@ -275,6 +278,8 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
         open_turns.settle(db, key)
         waits.settle_all(db, key)
+        send(db, operation.sends)
+        send_down(db, operation.session_id, retiring("archive"))
         audit.add(db, (operation.audit,))
 
 
@@ -311,6 +316,8 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     schedules.drop_of(db, key)
     triggers.drop_of(db, key)
     attachments.drop(db, key)
+    send(db, operation.sends)
+    send_down(db, operation.session_id, retiring("delete"))
     db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
     audit.add(db, (operation.audit,))
 

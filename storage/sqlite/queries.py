@@ -271,18 +271,23 @@ def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     states, labels, turn = (OPEN, ARCHIVED) if query.include_archived else (OPEN,), query.labels, query.in_turn
     chosen, given = ("", ()) if turn is None else open_turns.chosen(at, query.tenant, turn)
     values = (query.tenant, *(text for mark in labels.items() for text in mark))
+    table = "sessions" if turn is None else _CHOSEN
+    if query.delegated_by is not None:
+        values = (*values, query.delegated_by)
+        table = f"{table} " if turn is not None else "sessions INDEXED BY sessions_delegated"
+    child = query.delegated_by is not None
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
     wanted = (*(f"= {state}" for state in states), *_NO_STATE)
-    arms = " UNION ALL ".join(_arm(state, len(labels), "sessions" if turn is None else _CHOSEN) for state in wanted)
+    arms = " UNION ALL ".join(_arm(state, len(labels), table, child=child) for state in wanted)
     page = f"SELECT key FROM ({arms} ORDER BY updated_at DESC, session_id LIMIT ? OFFSET ?)"
     sql = f"{chosen}SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
     rows: list[Any] = at.db.execute(sql, (*given, *(values * len(wanted)), query.limit, query.offset)).fetchall()
     return Rows(rows, row_to_record, lambda row: shown(row[0]))
 
 
-def _arm(state: str, labels: int, table: str) -> str:
+def _arm(state: str, labels: int, table: str, *, child: bool) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
-    conditions = ["tenant = ?", f"state {state}", *[label] * labels]
+    conditions = ["tenant = ?", f"state {state}", *[label] * labels, *["delegated_by = ?"] * child]
     return f"SELECT key, updated_at, session_id FROM {table} WHERE {' AND '.join(conditions)}"
 
 

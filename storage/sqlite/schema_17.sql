@@ -1,4 +1,5 @@
--- Version 17: inputs that wait for a time; triggers, and what became of their newest deliveries.
+-- Version 17: inputs that wait for a time; sessions that work for other sessions; triggers, and
+-- what became of their newest deliveries.
 
 ALTER TABLE inbox ADD COLUMN not_before INTEGER;  -- microseconds since 1970; NULL: it waits for no time
 CREATE INDEX inbox_begins ON inbox (not_before, session) WHERE outcome IS NULL AND starts;
@@ -27,3 +28,9 @@ CREATE TABLE trigger_deliveries (
     body        TEXT NOT NULL,     -- JSON: all else
     PRIMARY KEY (trigger_key, delivery)
 ) STRICT;
+
+ALTER TABLE inbox ADD COLUMN notice INTEGER NOT NULL DEFAULT 0;  -- 1: no prompt; its session does as it says, also while its turn waits
+CREATE INDEX inbox_notices ON inbox (session) WHERE notice AND outcome IS NULL;
+
+ALTER TABLE sessions ADD COLUMN delegated_by TEXT;  -- the session_id of the parent; NULL: it is no child
+CREATE INDEX sessions_delegated ON sessions (delegated_by) WHERE delegated_by IS NOT NULL;

@@ -23,6 +23,7 @@ from warren.storage.operations import (
     Claim,
     Commit,
     DeclineHandover,
+    Delegate,
     Delete,
     DropSchedule,
     DropTrigger,
@@ -46,6 +47,7 @@ from warren.storage.refusals import went_back
 from warren.storage.sqlite import (
     attachments,
     audit,
+    delegating,
     enqueue,
     forking,
     handover,
@@ -80,6 +82,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     EndInputs: enqueue.end_inputs,
     StoreAnswer: operations.store_answer,
     Fork: forking.fork,
+    Delegate: delegating.delegate,
     RequestHandover: handover.request,
     DeclineHandover: handover.decline,
     Audit: audit.audit,

@@ -368,6 +368,8 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "drain", [0], [-1]),
     (Limits, "resumptions", [0], [-1]),
     (Limits, "background_calls", [0], [-1]),
+    (Limits, "child_depth", [0], [-1]),
+    (Limits, "children", [0], [-1]),
     (Limits, "schedules", [0], [-1]),
     (Limits, "triggers", [0], [-1]),
     (Intensity, "restarts", [0], [-1]),

@@ -10,7 +10,7 @@ import attrs
 from tests.faults import Disk, faulty_disk
 from tests.storage.samples import NOW, kept, opened, step, turn, wait, written
 from warren.conversation.attachments import Attachment
-from warren.conversation.budget import Spent
+from warren.conversation.budget import Expense, Spent
 from warren.conversation.open_turn import OpenTurn, TurnStart
 from warren.conversation.options import TurnOptions
 from warren.conversation.usage import Usage
@@ -112,6 +112,7 @@ def test_a_step_stores_no_part_of_its_turn_that_is_at_its_default() -> None:
         files=(file,),
         lives=5,
         warned=("turn.tokens",),
+        delegated=Expense(1, 2.5, 3, 4, 0.5),
     )
     assert [each.name for each in attrs.fields(OpenTurn) if getattr(more, each.name) == each.default] == []
     assert set(json.loads(stored(more))) == {each.name for each in attrs.fields(OpenTurn)} - {"wakes"}

@@ -67,6 +67,7 @@ StoreCause = Literal[
 ]
 CapacityCause = Literal[
     "batch",
+    "children",
     "inbox_full",
     "mailbox_full",
     "max_connections",

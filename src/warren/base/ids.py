@@ -17,3 +17,18 @@ def new_session_id() -> str:
 def id_under(key: str) -> str:
     """Return the UUIDv5 that belongs to a key: the same one in every process."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, key))
+
+
+def id_beside(session_id: str, key: str) -> str:
+    """Return an id of the form of `new_session_id` that belongs to a key: the same one in every process.
+
+    It sorts beside a session, whose time of creation it has.
+    """
+    try:
+        time_bits = uuid.UUID(session_id).int >> 80 << 80
+    except ValueError:
+        time_bits = 0
+    value = time_bits | uuid.uuid5(uuid.NAMESPACE_OID, key).int & (1 << 80) - 1
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))

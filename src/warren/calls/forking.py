@@ -9,7 +9,7 @@ import attrs
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, labels_problem
 from warren.calls.sessions import ForkRequest
-from warren.conversation.budget import NOTHING_SPENT
+from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 from warren.conversation.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.conversation.usage import NO_USAGE
@@ -80,6 +80,8 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         updated_at=now,
         labels=labels,
         spent=NOTHING_SPENT,
+        delegation=None,
+        delegated=NO_EXPENSE,
         usage=NO_USAGE,
         turns=0,
         message_count=at,

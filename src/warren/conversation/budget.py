@@ -1,7 +1,7 @@
 """Budgets: the limits of a turn or a session, their use, and the warnings before they run out."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
@@ -81,8 +81,31 @@ class Spent:
         )
 
 
+@frozen
+class Expense:
+    """What the children of a session have spent of its budget: as `Spent`, and US dollars."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    tool_calls: int = 0
+    steps: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: "Expense") -> "Expense":
+        if other is NO_EXPENSE or self is NO_EXPENSE:
+            return self if other is NO_EXPENSE else other
+        return Expense(
+            self.tokens + other.tokens,
+            self.seconds + other.seconds,
+            self.tool_calls + other.tool_calls,
+            self.steps + other.steps,
+            self.cost + other.cost,
+        )
+
+
 NO_COST: Final = Decimal()
 NOTHING_SPENT: Final = Spent()
+NO_EXPENSE: Final = Expense()
 
 
 @frozen
@@ -107,6 +130,34 @@ _FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
     ("cost", "max_cost", "cost"),
 )
 """For each kind of limit the field of Budget that sets it, and the field of Meter, and mostly of Spent, for its use."""
+_FIELDS: Final = {kind: field for kind, field, _ in _FIGURES}
+
+
+def shares(left: Mapping[str, float], asked: Sequence[Budget]) -> Sequence[Budget | None]:
+    """Share out what a session's limits leave among children that begin at once, and the session itself.
+
+    A child that asks for less than an equal share gets what it asks for, and leaves the rest to the others. So the
+    shares follow from the limits and the wishes alone, in whichever process and order the children begin.
+
+    Args:
+        left: what the limits leave, by the fields of `Budget`.
+        asked: the wish of each child.
+
+    Returns:
+        The budget of each child; None for one that nothing is left for.
+    """
+    given: list[dict[str, Any]] = [{name: getattr(each, name) for _, name, _ in _FIGURES} for each in asked]
+    empty = [False] * len(asked)
+    for name, whole in left.items():
+        rest = whole
+        wishes: list[float] = [math.inf if each[name] is None else each[name] for each in given]
+        takers = len(asked) + 1
+        for at in sorted(range(len(asked)), key=wishes.__getitem__):
+            share = min(wishes[at], rest / takers)
+            given[at][name] = share if name in ("max_seconds", "max_cost") else math.floor(share)
+            empty[at] |= given[at][name] <= 0
+            rest, takers = rest - share, takers - 1
+    return [None if none else Budget(**each) for each, none in zip(given, empty, strict=True)]
 
 
 @define
@@ -117,6 +168,7 @@ class _Limit:
         name: the kind, with its owner.
         figure: the field of Meter that is limited.
         before: the session's use before the turn.
+        of_children: the use of children before the turn; None for a limit that does not count them.
     """
 
     name: str
@@ -124,6 +176,7 @@ class _Limit:
     figure: str
     limit: float
     before: float | Decimal | None
+    of_children: float | None = None
 
     def used(self, meter: "Meter") -> float:
         """Return the use. An unknown cost counts as the whole limit."""
@@ -131,7 +184,11 @@ class _Limit:
         if now is None or self.before is None:
             return self.limit
         used: Any = self.before + now
-        return float(used) if isinstance(used, Decimal) else used
+        total = float(used) if isinstance(used, Decimal) else used
+        if self.of_children is None or (meter.delegated is NO_EXPENSE and not self.of_children):
+            return total
+        children: float = getattr(meter.delegated, self.figure)
+        return float(total) + self.of_children + children
 
     def left(self, meter: "Meter") -> float:
         return self.limit - self.used(meter)
@@ -155,6 +212,10 @@ class Meter:
         steps: number of model calls.
         clock: returns the running time of the turn so far, in seconds; 0 until the turn begins.
         warned: the names of the limits of which the turn has warned.
+        asked: the limits of the turn that its caller has set. Children count for them, and for those of the session,
+            and not for a runtime's own limits of each turn.
+        delegated_before: the part of the session's budget that its children had spent before the turn.
+        delegated: the part of both budgets that the children of the turn's calls have spent.
     """
 
     turn: Budget
@@ -166,6 +227,9 @@ class Meter:
     steps: int = 0
     clock: Callable[[], float] = lambda: 0.0
     warned: tuple[str, ...] = ()
+    asked: Budget = UNLIMITED
+    delegated_before: Expense = NO_EXPENSE
+    delegated: Expense = NO_EXPENSE
     _made: list[_Limit] | None = None
 
     @property
@@ -173,13 +237,17 @@ class Meter:
         """The limits that are set, made when the first is asked for: most turns end long before they come near one."""
         if self._made is None:
             self._made = [
-                _Limit(f"turn.{kind}", kind, figure, limit, NO_COST if kind == "cost" else 0)
+                _Limit(f"turn.{kind}", kind, figure, limit, NO_COST if kind == "cost" else 0, self._asked(kind))
                 for kind, figure, limit in self.turn.limits
             ]
             for kind, figure, limit in self.session.limits:
                 before = self.usage_before.known_cost if kind == "cost" else getattr(self.before, figure)
-                self._made.append(_Limit(f"session.{kind}", kind, figure, limit, before))
+                children = float(getattr(self.delegated_before, figure))
+                self._made.append(_Limit(f"session.{kind}", kind, figure, limit, before, children))
         return self._made
+
+    def _asked(self, kind: BudgetType) -> float | None:
+        return 0.0 if kind in self.asked.kinds else None
 
     @property
     def seconds(self) -> float:
@@ -200,6 +268,20 @@ class Meter:
     def spent(self) -> Spent:
         """The turn's use so far."""
         return Spent(self.tokens, self.seconds, self.tool_calls, self.steps)
+
+    def spend(self, expense: Expense) -> None:
+        """Count what a child has spent."""
+        self.delegated += expense
+
+    @property
+    def left(self) -> Mapping[str, float]:
+        """What those limits leave that count children, too, by the fields of `Budget`."""
+        left = dict[str, float]()
+        for limit in self._limits:
+            if limit.of_children is not None:
+                field = _FIELDS[limit.budget_type]
+                left[field] = min(left.get(field, math.inf), max(0, limit.left(self)))
+        return left
 
     def seconds_left(self) -> float:
         """Return the seconds that the turn may still run; infinite without a time limit."""

@@ -120,10 +120,11 @@ class ToolApprovalResolved:
 
 @value
 class ToolExecutionStarted:
-    """A tool began to run."""
+    """A tool began to run; one that delegates work, with the id of the `child` session."""
 
     id: str
     name: str
+    child: str | None = None
 
 
 @value

@@ -1,13 +1,17 @@
 """Inputs: prompts, context and messages of peers that wait in a session's inbox until a turn takes them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
+from warren.base.ids import new_session_id
 from warren.base.values import frozen
 from warren.conversation.attachments import Attachment
+from warren.conversation.delegation import NOTICES, ChildEnd
 from warren.conversation.events import InputKind
 from warren.conversation.options import NO_OPTIONS, TurnOptions
 
+AnyKind = Literal["queue", "steer", "context", "peer", "answer", "cancel", "archive", "delete"]
+"""The kinds of inputs, and those of notices."""
 Entering = Literal["before", "next", "last"]
 """The moment at which inputs enter a turn.
 
@@ -23,7 +27,8 @@ class Input:
     Attributes:
         input_id: the id.
         kind: `queue` begins a turn after the inputs before it; `steer` enters the running turn at its next step, or
-            begins one; `peer` is another session's message; `context` is a text of the host, which begins no turn.
+            begins one; `peer` is another session's message; `context` is a text of the host, which begins no turn. A
+            notice is no prompt, and no model reads it: the session itself does as it says.
         text: the text for the model.
         created_at: time at which the inbox took it (UTC).
         key: the sender's idempotency key; a second input with the key is not taken.
@@ -34,10 +39,11 @@ class Input:
         payer: the client whose limit of tokens the turn counts for that it begins; empty if it has none.
         hops: messages of peers in a row, this one included, since a user's prompt; 0 for what is no message of a peer.
         not_before: time before which no turn takes it (UTC); null for none.
+        end: the end of a child that an `answer` tells of.
     """
 
     input_id: str
-    kind: InputKind
+    kind: AnyKind
     text: str
     created_at: datetime
     key: str | None = None
@@ -48,6 +54,22 @@ class Input:
     payer: str = ""
     hops: int = 0
     not_before: datetime | None = None
+    end: ChildEnd | None = None
+
+    @property
+    def shown_kind(self) -> InputKind:
+        """The kind of an input that is no notice: those are kept apart, and no turn takes them."""
+        return self.kind  # type: ignore[return-value]
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is no prompt, and no text for a model."""
+        return self.kind in NOTICES
+
+
+def retiring(kind: Literal["archive", "delete"]) -> Input:
+    """Return the notice for a session whose parent is archived or deleted."""
+    return Input(new_session_id(), kind, "", datetime.now(UTC), starts=False)
 
 
 @frozen

@@ -7,7 +7,7 @@ import attrs
 
 from warren.base.values import value
 from warren.conversation.attachments import Attachment
-from warren.conversation.budget import NOTHING_SPENT, Spent
+from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
 from warren.conversation.messages import StopReason, ToolResult
 from warren.conversation.options import NO_OPTIONS, TurnOptions
 from warren.conversation.usage import NO_USAGE, Usage
@@ -43,12 +43,14 @@ class TurnStart:
         steps: model calls of the session before the turn.
         usage: tokens of the session before the turn.
         spent: the used part of the session's budget before the turn.
+        delegated: the part that its children had spent by then.
     """
 
     message_count: int
     steps: int
     usage: Usage
     spent: Spent
+    delegated: Expense = NO_EXPENSE
 
 
 @value
@@ -87,6 +89,7 @@ class OpenTurn:
         files: the files that the model has made in it.
         lives: how often a process has gone on with it, also after all of its calls had waited.
         warned: the limits of budgets of which it has warned.
+        delegated: the part of its budgets that the children of its calls have spent.
     """
 
     began: datetime
@@ -115,6 +118,7 @@ class OpenTurn:
     files: tuple[Attachment, ...] = ()
     lives: int = 0
     warned: tuple[str, ...] = ()
+    delegated: Expense = NO_EXPENSE
 
     def changed(self, **changes: Any) -> "OpenTurn":
         """Return a copy with other values of the named fields."""

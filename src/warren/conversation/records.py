@@ -10,7 +10,8 @@ import attrs
 from warren.base.fields import LEFT_OUT
 from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import frozen, value
-from warren.conversation.budget import NOTHING_SPENT, Spent
+from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
+from warren.conversation.delegation import Delegation
 from warren.conversation.messages import (
     AssistantMessage,
     HostedToolBlock,
@@ -110,6 +111,8 @@ class SessionRecord:
         parts_left_out: messages of which a part is not sent, as it was refused. Releases that do not know of parts
             take no notice of it.
         allowed_tools: names of tools whose calls no longer wait for approval, as somebody has decided for the session.
+        delegation: the session that it works for; None if it is no child.
+        delegated: the part of its budget that its children have spent.
         tenant: the tenant that the session belongs to; it never changes.
         owner: the name of the principal that created it; it never changes.
     """
@@ -140,6 +143,8 @@ class SessionRecord:
     left_out: tuple[Span, ...] = ()
     parts_left_out: tuple[Span, ...] = ()
     allowed_tools: tuple[str, ...] = ()
+    delegation: Delegation | None = None
+    delegated: Expense = NO_EXPENSE
     tenant: str = DEFAULT_TENANT
     owner: str = LOCAL.name
 
@@ -147,7 +152,12 @@ class SessionRecord:
         """Return the record as it was at the start of its open turn, as far as the turn adds to it."""
         start = turn.start
         return self.changed(
-            message_count=start.message_count, steps=start.steps, usage=start.usage, spent=start.spent, turn=None
+            message_count=start.message_count,
+            steps=start.steps,
+            usage=start.usage,
+            spent=start.spent,
+            delegated=start.delegated,
+            turn=None,
         )
 
     def changed(self, **changes: Any) -> "SessionRecord":

@@ -87,12 +87,14 @@ class WaitingCall:
         name: the tool.
         reason: what the call waits for.
         since: time since which it waits (UTC).
+        session_id: the child session whose end it waits for; None if it waits for something else.
     """
 
     call_id: str
     name: str
     reason: WaitReason
     since: datetime
+    session_id: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 WAITS_FOR: Final[dict[WaitReason, str]] = {
@@ -101,6 +103,7 @@ WAITS_FOR: Final[dict[WaitReason, str]] = {
     "client": "a client that runs it",
     "outside": "a result from outside",
     "background": "a result in the background",
+    "child": "the end of a child session",
 }
 """The words for each reason of a call that waits."""
 TurnState = Literal["running", "parked", "waiting"]
@@ -424,7 +427,7 @@ def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
 
 def waiting_call(wait: Wait) -> WaitingCall:
     """Return the call that a wait holds up, for the view of its turn."""
-    return WaitingCall(wait.call_id, wait.name, wait.reason, wait.since)
+    return WaitingCall(wait.call_id, wait.name, wait.reason, wait.since, wait.child)
 
 
 def pending_approval(wait: Wait) -> PendingApproval:

@@ -1,7 +1,7 @@
 """The things that tool calls wait for, and the answers to them. No I/O."""
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -10,15 +10,18 @@ from warren.base.values import value
 from warren.conversation.categories import Category, Decision
 from warren.conversation.messages import ToolResult
 
-WaitReason = Literal["approval", "question", "client", "outside", "background"]
+WaitReason = Literal["approval", "question", "client", "outside", "background", "child"]
 """What a call waits for.
 
 `approval`: a decision. `question`: the answer to a question of the running call. `client`: a client of the session that
 runs the tool. `outside`: a result that somebody gives under a token. `background`: the same, and the turn has gone on.
+`child`: the end of a session that works for this one.
 """
 WAIT_REASONS: Final[tuple[WaitReason, ...]] = get_args(WaitReason)
 DECIDED: Final[tuple[WaitReason, ...]] = ("approval", "question")
 """The reasons to wait for a decision; for all others a call waits for a result."""
+NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+"""The end of a wait without a time limit."""
 WaitKey = tuple[WaitReason, str]
 """The reason and the id of a wait."""
 WaitState = Literal["waiting", "answered", "settled"]
@@ -81,6 +84,11 @@ class Wait:
     def stands_alone(self) -> bool:
         """Whether no decision on other calls of the tool holds for it: it is of one moment, or of one text."""
         return self.may_have_run or self.question_of is not None
+
+    @property
+    def child(self) -> str | None:
+        """The child session whose end it waits for; None if it waits for something else."""
+        return (self.data or {}).get("child") if self.reason == "child" else None
 
     def left(self, now: datetime) -> float:
         """Return the seconds for which it may last yet: 0 once its time is over."""

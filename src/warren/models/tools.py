@@ -16,6 +16,7 @@ from warren.base.values import frozen
 from warren.conversation.attachments import File, are_files
 from warren.conversation.categories import Category, Decision
 from warren.conversation.completion import TokenMaker
+from warren.conversation.waits import WaitReason
 from warren.models.arguments import unwrapped
 
 Restart = Literal["replay", "ask", "report"]
@@ -158,6 +159,21 @@ class Remote(Protocol):
         """Have the work end: nobody wants its result any more. Never waits."""
 
 
+@frozen
+class Awaited:
+    """What a call waits for once its tool has run: stored before the tool runs, so that an answer finds it.
+
+    Attributes:
+        reason: what the call waits for.
+        data: what tells the answer from that to another call, as JSON.
+        seconds: seconds for which it waits at most; None is no limit.
+    """
+
+    reason: WaitReason
+    data: Mapping[str, Any]
+    seconds: float | None = None
+
+
 calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)
 """The tool call in this context; None outside of a call."""
 
@@ -257,6 +273,8 @@ class Tool:
         restart: what becomes of a call that ran when the process ended, see `tool`.
         background: whether calls run beyond their turn, see `tool`. Then `timeout` None is no limit.
         remote: has the results of calls that return `Handed`; None if none does.
+        awaits: returns what a call waits for once it has run without an error, None if its result is that of the run;
+            None if no call waits.
     """
 
     spec: ToolSpec
@@ -271,6 +289,7 @@ class Tool:
     restart: Restart = attrs.field(default="report", validator=OneOf(RESTARTS))
     background: bool = False
     remote: Remote | None = attrs.field(default=None, repr=False)
+    awaits: Callable[[ToolCall], Awaited | None] | None = attrs.field(default=None, repr=False)
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.

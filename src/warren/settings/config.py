@@ -130,6 +130,8 @@ class Limits:
         resumptions: times that a process may die during a turn until the turn ends as failed.
         background_calls: tool calls of one session that run in the background at once. The model is told of a call
             beyond them that it was not run.
+        child_depth: levels of child sessions below a session that is no child itself.
+        children: child sessions of one session that are at work at once.
         schedules: schedules that a tenant may have.
         triggers: triggers that a tenant may have.
         mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
@@ -167,6 +169,8 @@ class Limits:
     drain: float = attrs.field(default=10.0, validator=not_negative)
     resumptions: int = attrs.field(default=5, validator=not_negative)
     background_calls: int = attrs.field(default=16, validator=not_negative)
+    child_depth: int = attrs.field(default=5, validator=not_negative)
+    children: int = attrs.field(default=1_000, validator=not_negative)
     schedules: int = attrs.field(default=10_000, validator=not_negative)
     triggers: int = attrs.field(default=10_000, validator=not_negative)
     mcp_sessions: int = attrs.field(default=5_000, validator=positive)

@@ -132,6 +132,8 @@ class ToolsConfig:
         mcp_servers: servers whose tools every session gets.
         wake_me: whether every session has the tool by which its model is woken later. Without it those have it whose
             list of tools names it.
+        delegate: whether every session has the tool by which its model has child sessions do work. Without it those
+            have it whose list of tools names it.
     """
 
     root: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
@@ -144,6 +146,7 @@ class ToolsConfig:
     skills: tuple[Path, ...] | None = None
     mcp_servers: tuple[McpServer, ...] = ()
     wake_me: bool = False
+    delegate: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.shell and self.root is None:

@@ -84,8 +84,8 @@ async def test_a_turn_that_is_stored_has_ended_though_the_actor_crashes(
     """A crash between the commit of a turn and its end changes nothing of it: caller, stream and store agree."""
     commit = Conversation.commit
 
-    async def and_then_crash(self: Conversation, *args: Any) -> Committed:
-        committed = await commit(self, *args)
+    async def and_then_crash(self: Conversation, *args: Any, **more: Any) -> Committed:
+        committed = await commit(self, *args, **more)
         if crashes:
             actor = actor_of(service, session_id)
             assert actor is not None

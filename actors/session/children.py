@@ -1,0 +1,280 @@
+"""Sessions that work for other sessions, and the tool by which a model delegates work to them.
+
+A child is a session like any other, with the rights, the owner and the tenant of its parent, or less. Its life:
+
+1. `Children.begin` stores it with its prompt, in one change (`Delegate`). The id follows from the key of the call that
+   delegates, so a call that is made again finds the child that it has made.
+2. The call is a wait of the reason `child`, which was stored before the tool ran.
+3. The commit that ends the child's first turn, whichever way, puts the notice `answer` into the parent's inbox.
+   The parent's actor makes it the answer of the wait, and settles the notice in the same commit.
+4. A commit of the parent that gives the wait up puts the notice `cancel` into the child's inbox. The end of a parent
+   that is archived or deleted comes as the notice `archive` or `delete`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+
+from warren.actors.events.eventlog import utc_now
+from warren.actors.limits.limiter import FOR_SESSION, FOR_TURN
+from warren.actors.limits.tenancy import Accounts
+from warren.actors.session.comms import Comms
+from warren.actors.session.inboxes import Inboxes
+from warren.actors.session.offered import instructions_of
+from warren.actors.session.planning import candidates_for, check_priced
+from warren.actors.shared import Shared
+from warren.actors.turn.chain import DELEGATE, Chain, budget_in
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.ids import id_beside, new_session_id
+from warren.base.values import define, frozen
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.conversation.budget import UNLIMITED, Budget
+from warren.conversation.categories import INHERIT, Gates
+from warren.conversation.delegation import Delegation
+from warren.conversation.inputs import Input
+from warren.conversation.messages import SystemMessage
+from warren.conversation.options import MAX_TITLE, NO_OPTIONS, ModelOptions, SessionOptions, TurnOptions, given
+from warren.conversation.records import MessageRow, SessionRecord
+from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
+from warren.reports.audit import AuditEntry
+from warren.reports.tracing import here
+from warren.storage.operations import Delegate
+from warren.storage.queries import ANY_TENANT, SessionRow
+
+if TYPE_CHECKING:
+    from warren.storage.store import Store
+
+
+@frozen
+class Wanted:
+    """A child to make.
+
+    Attributes:
+        prompt: the prompt of its first turn.
+        title: its title; None takes the beginning of the prompt.
+        model: its model; None takes the parent's.
+        system_prompt: its instructions; None takes the runtime's.
+        tools: the names of its tools, of those that the parent is offered; None takes the parent's list.
+        budget: its budget, which is at most what the parent has left.
+    """
+
+    prompt: str
+    title: str | None = None
+    model: str | None = None
+    system_prompt: str | None = None
+    tools: tuple[str, ...] | None = None
+    budget: Budget = UNLIMITED
+
+
+def child_of(session_id: str, key: str) -> str:
+    """Return the id of the child of a session that belongs to a key, such as that of the call that delegates."""
+    return id_beside(session_id, f"child:{key}")
+
+
+@define(eq=False)
+class Children:
+    """Makes sessions that work for other sessions.
+
+    Attributes:
+        check_session: raises CapacityExceededError if no more sessions may be made for some accounts.
+        sent: called with a session that has got something into its inbox.
+    """
+
+    _shared: Shared
+    _inboxes: Inboxes
+    _comms: Comms
+    check_session: Callable[[Accounts], None]
+    sent: Callable[[Sequence[str]], None]
+
+    async def begin(
+        self,
+        parent: SessionRecord,
+        wanted: Wanted,
+        session_id: str,
+        *,
+        by: Accounts,
+        payer: str,
+        options: TurnOptions = NO_OPTIONS,
+        call: ToolCall | None = None,
+        waits: bool = False,
+        audit: AuditEntry | None = None,
+    ) -> None:
+        """Make a child and let its turn begin, unless it is there.
+
+        Args:
+            parent: the session that it works for.
+            wanted: the child.
+            session_id: its id.
+            by: the accounts that it counts for.
+            payer: the client whose limit of tokens its turn counts for.
+            options: the options of the turn that delegates.
+            call: the call that waits for its end; None if none does.
+            waits: whether the wait of that call is in the store.
+            audit: the entry of the audit.
+
+        Raises:
+            InvalidParamsError: if the model is unknown, or of another provider than the parent's.
+            CapacityExceededError: if a limit of the parent or of the accounts is reached.
+            SessionNotFoundError: if the parent is archived or deleted.
+            StoreError: if the store refuses.
+        """
+        shared = self._shared
+        storage, limiter, limits = shared.storage, shared.limiter, shared.config.limits
+        if await storage.read(SessionRow(session_id, parent.tenant)) is None:
+            place = parent.delegation
+            depth = 1 if place is None else place.depth + 1
+            if depth > limits.child_depth:
+                problem = f"has {depth - 1} levels of parents, the bound of limits.child_depth: do the work there"
+                raise InvalidParamsError.at("$.session_id", problem)
+            at = here.get()
+            delegation = Delegation(
+                parent.session_id,
+                depth,
+                None if call is None else call.call_id,
+                None if call is None else call.key,
+                None if at is None else at.traceparent,
+            )
+            record, messages = self._made(parent, wanted, session_id, options, delegation)
+            prompt = Input(new_session_id(), "queue", wanted.prompt, utc_now(), FIRST_PROMPT, payer=payer)
+            if by:
+                await limiter.look(by, FOR_SESSION)
+                await limiter.look(by, FOR_TURN)
+            self.check_session(by)
+            limiter.check_turn(by, session_id)
+            operation = Delegate(record, messages, prompt, limits.children, waits, audit)
+            with limiter.accepting(by, session_id) as accepted:
+                limiter.tenancy.creates(by)
+                with limiter.tenancy.creating(by):
+                    await storage.write_or_find(operation, partial(_there, session_id))
+                accepted.take()
+        self.sent((session_id,))
+
+    def _made(
+        self,
+        parent: SessionRecord,
+        wanted: Wanted,
+        session_id: str,
+        asked: TurnOptions,
+        delegation: Delegation,
+    ) -> tuple[SessionRecord, tuple[MessageRow, ...]]:
+        """Return the record of a child, and its first messages. Raises InvalidParamsError."""
+        shared, session, now = self._shared, parent.options, utc_now()
+        of_parent = candidates_for(asked, parent, shared)[0].choice
+        record = SessionRecord(
+            session_id,
+            now,
+            now,
+            wanted.model or asked.model or parent.model,
+            _options(session, asked, wanted),
+            title=wanted.title,
+            tenant=parent.tenant,
+            owner=parent.owner,
+            delegation=delegation,
+        )
+        candidates = candidates_for(NO_OPTIONS, record, shared)
+        choice = candidates[0].choice
+        if choice.name != of_parent.name:
+            problem = f"is a model of {choice.name}, and this session's models are of {of_parent.name}"
+            raise InvalidParamsError.at("$.model", problem)
+        check_priced(candidates, shared.config.limits.turn, record.options.budget)
+        first = instructions_of(wanted.system_prompt or shared.config.system_prompt, record, shared, self._comms, {})
+        messages = () if first is None else (MessageRow(0, now, codec.encode_message(SystemMessage(first))),)
+        return record.changed(message_count=len(messages)), messages
+
+    def tools_of(self, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
+        """Return the tool by which a session's model delegates work; none if that is off.
+
+        Args:
+            record: the session.
+            chain: the facts about the turn; None if the tools are only shown.
+        """
+        if not self._shared.delegates(record.options):
+            return {}
+        made = _tool()
+        return {DELEGATE: attrs.evolve(made, call=partial(_delegate, self, record, chain or Chain()))}
+
+    async def delegate(self, record: SessionRecord, chain: Chain, wanted: Wanted) -> None:
+        """Make the child of the running call. Raises WarrenError as `begin`, and ToolError."""
+        call = current_call()
+        for name in wanted.tools or ():
+            if name not in chain.offered:
+                raise ToolError(f"tools: you have no tool {name!r}, so a child cannot have it")
+        budget = chain.share_of(call.call_id, wanted.budget)
+        if budget is None:
+            raise ToolError("not delegated: the budget of this session leaves nothing for a child")
+        await self.begin(
+            record,
+            attrs.evolve(wanted, budget=budget),
+            child_of(call.session_id, call.key),
+            by=self._inboxes.accounts_of(record.tenant),
+            payer=chain.payer,
+            options=chain.options,
+            call=call,
+            waits=chain.keeps_steps,
+        )
+
+
+async def _there(session_id: str, store: "Store") -> bool | None:
+    return None if await store.read(SessionRow(session_id, ANY_TENANT)) is None else False
+
+
+def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> SessionOptions:
+    """Return the options of a child: those of its parent in the turn that delegates, and never more."""
+    return SessionOptions(
+        **given(ModelOptions, asked.over(session)),
+        provider=asked.provider or session.provider,
+        budget=None if wanted.budget == UNLIMITED else wanted.budget,
+        overrides=(asked.overrides or INHERIT).over(session.overrides),
+        approvals=Gates().and_(session.approvals).and_(asked.approvals),
+        durability=asked.durability or session.durability,
+        tools=session.tools if wanted.tools is None else wanted.tools,
+        compaction=session.compaction,
+    )
+
+
+async def _delegate(
+    children: Any,
+    record: Any,
+    chain: Any,
+    *,
+    prompt: Annotated[str, "what to do, with all that has to be known for it: the child sees nothing of this session"],
+    title: Annotated[str | None, "a few words for people"] = None,
+    model: Annotated[str | None, "another model"] = None,
+    system_prompt: Annotated[str | None, "instructions"] = None,
+    tools: Annotated[list[str] | None, "names of the tools it may use, of yours; none for all of them"] = None,
+    budget: Annotated[
+        dict[str, float] | None, "limits: max_tokens, max_seconds, max_tool_calls, max_steps, max_cost"
+    ] = None,
+    time_limit: Annotated[float | None, "seconds after which you wait no more"] = None,  # noqa: ARG001 - see `_awaits`
+) -> None:
+    if not prompt.strip():
+        raise ToolError("prompt: must not be blank")
+    if title is not None and not 0 < len(title.strip()) <= MAX_TITLE:
+        raise ToolError(f"title: must have 1 to {MAX_TITLE} characters")
+    names = None if tools is None else tuple(tools)
+    try:
+        await children.delegate(record, chain, Wanted(prompt, title, model, system_prompt, names, budget_in(budget)))
+    except WarrenError as exc:
+        raise ToolError(f"not delegated: {exc.message.removeprefix('$.')}") from exc
+
+
+def _awaits(call: ToolCall) -> Awaited:
+    seconds = call.args.get("time_limit")
+    limit = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+    return Awaited("child", {"key": call.key, "child": child_of(call.session_id, call.key)}, limit)
+
+
+@cache
+def _tool() -> Tool:
+    """Return the tool, which `tools_of` binds to a session. Its schema takes time, so it is made once."""
+    description = (
+        "Have a new session do a piece of work, and get its answer. Call it several times in one answer to have the "
+        "pieces done at once."
+    )
+    made = tool(name=DELEGATE, description=description, category="comms", restart="replay")(
+        partial(_delegate, children=None, record=None, chain=None)
+    )
+    return attrs.evolve(made, awaits=_awaits)

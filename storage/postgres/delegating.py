@@ -1,0 +1,67 @@
+"""Sessions that work for other sessions, with SQL."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from typing import Final
+
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.storage.operations import Delegate
+from warren.storage.postgres import audit
+from warren.storage.postgres.commit import marks_of
+from warren.storage.postgres.driver import Connection, array, escaped
+from warren.storage.postgres.lease import Holder
+from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
+from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
+
+# The lock of the parent's row keeps the count of its children exact, and its turn from ending meanwhile.
+_PARENT: Final = "SELECT key, state FROM warren.sessions WHERE session_id = $1 FOR NO KEY UPDATE"
+_THERE: Final = "SELECT FROM warren.sessions WHERE session_id = $1"
+_WAITS: Final = """
+    SELECT FROM warren.waits WHERE session = $1::int8 AND wait_id = $2 AND reason = 'child' AND state = 'waiting'
+"""
+# The prompt of a child has an outcome once its turn has ended; while it runs, that may be an empty one.
+_AT_WORK: Final = f"""
+    SELECT count(*) FROM warren.sessions s WHERE delegated_by = $1 AND state = {OPEN} AND EXISTS (
+        SELECT FROM warren.inbox i
+        WHERE i.session = s.key AND i.key = '{FIRST_PROMPT}' AND coalesce(i.outcome, '') = '')
+"""
+_COUNT: Final = len(COLUMNS.split(","))
+_PLACES: Final = ", ".join(f"${number}" for number in range(1, _COUNT + 1))
+# Without a holder: the first turn claims the lease.
+_ADD: Final = f"""
+    INSERT INTO warren.sessions ({COLUMNS}, marks, delegated_by)
+    VALUES ({_PLACES}, ${_COUNT + 1}::text[], ${_COUNT + 2}) RETURNING key
+"""
+_ADD_MESSAGE: Final = """
+    INSERT INTO warren.messages (session, position, created_at, body) VALUES ($1::int8, $2::int8, $3::int8, $4)
+"""
+_ADD_PROMPT: Final = """
+    INSERT INTO warren.inbox (session, number, id, key, starts, body)
+    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, true, $4)
+"""
+
+
+async def delegate(operation: Delegate, db: Connection, _holder: Holder) -> bool:
+    """Add the rows of a child."""
+    record, prompt = operation.record, operation.prompt
+    place = record.delegation
+    if place is None:
+        raise ValueError("a child has a parent")
+    parent = escaped(place.session_id)
+    rows = await db.fetch(_PARENT, parent)
+    if await db.fetch(_THERE, escaped(record.session_id)):
+        return False
+    ((key, state),) = rows or [(None, DELETED)]
+    if state != OPEN:
+        raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
+    if operation.waits and not await db.fetch(_WAITS, key, escaped(place.call_id or "")):
+        raise waits_no_more(place.session_id)
+    if await db.value(_AT_WORK, parent) >= operation.limit:
+        raise too_many_children(place.session_id, operation.limit)
+    values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
+    child = await db.value(_ADD, *values, array(marks_of(record.labels)), parent)
+    for row in operation.messages:
+        await db.fetch(_ADD_MESSAGE, child, row.position, microseconds(row.created_at), row.body.decode())
+    await db.fetch(_ADD_PROMPT, child, escaped(prompt.input_id), prompt.key, codec.encode(prompt).decode())
+    await audit.add(db, (operation.audit,))
+    return True

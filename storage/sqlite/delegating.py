@@ -1,0 +1,55 @@
+"""Sessions that work for other sessions, with SQL."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from typing import Final
+
+import apsw
+
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.storage.operations import Delegate
+from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
+from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
+from warren.storage.sqlite import audit
+from warren.storage.sqlite.columns import NEXT_CHANGE
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.operations import PLACES
+
+_THERE: Final = "SELECT 1 FROM sessions WHERE session_id = ?"
+_PARENT: Final = "SELECT key, state FROM sessions WHERE session_id = ?"
+_WAITS: Final = "SELECT 1 FROM waits WHERE session = ? AND wait_id = ? AND reason = 'child' AND state = 'waiting'"
+# The prompt of a child has an outcome once its turn has ended; while it runs, that may be an empty one.
+_AT_WORK: Final = f"""
+    SELECT count(*) FROM sessions WHERE delegated_by = ? AND state = {OPEN} AND EXISTS (
+        SELECT 1 FROM inbox
+        WHERE session = sessions.key AND inbox.key = '{FIRST_PROMPT}' AND coalesce(outcome, '') = '')
+"""
+# Without a holder: the first turn claims the lease.
+_ADD: Final = f"""
+    INSERT INTO sessions ({COLUMNS}, delegated_by, change) VALUES ({PLACES},?,{NEXT_CHANGE}) RETURNING key
+"""
+_ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
+_ADD_PROMPT: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,1,?)"
+
+
+def delegate(operation: Delegate, db: apsw.Connection, _holder: Holder) -> bool:
+    """Add the rows of a child."""
+    record, prompt = operation.record, operation.prompt
+    place = record.delegation
+    if place is None:
+        raise ValueError("a child has a parent")
+    if db.execute(_THERE, (record.session_id,)).get is not None:
+        return False
+    key, state = db.execute(_PARENT, (place.session_id,)).get or (None, DELETED)
+    if state != OPEN:
+        raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
+    if operation.waits and db.execute(_WAITS, (key, place.call_id)).get is None:
+        raise waits_no_more(place.session_id)
+    if db.execute(_AT_WORK, (place.session_id,)).get >= operation.limit:
+        raise too_many_children(place.session_id, operation.limit)
+    child = db.execute(_ADD, (*record_to_row(record), place.session_id)).get
+    for row in operation.messages:
+        db.execute(_ADD_MESSAGE, (child, row.position, microseconds(row.created_at), row.body.decode()))
+    db.execute(_ADD_PROMPT, (child, prompt.input_id, prompt.key, codec.encode(prompt).decode()))
+    audit.add(db, (operation.audit,))
+    return True

@@ -1,0 +1,357 @@
+"""Sessions that work for other sessions: the end of a child is the result of the call that waits for it."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.support.asking import ask
+from tests.support.checks import assert_valid_transcript
+from tests.support.crashing import crash
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.runtime import new_session, open_runtime, replay, transcript
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError, BudgetExhaustedError, ProviderError, SessionNotFoundError, WarrenError
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates
+from warren.conversation.events import ToolExecutionStarted
+from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.conversation.views import SessionSummary
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config, Limits
+from warren.settings.tool_config import ToolsConfig
+
+pytestmark = pytest.mark.virtual_time
+CONFIG = Config(tools=ToolsConfig(delegate=True))
+DAY = 24 * 3600.0
+
+
+@attrs.define(eq=False)
+class Office:
+    """A model whose answers follow from the words of the prompt.
+
+    `delegate A; B` has a child for each piece, `then A` has one for the rest, `fail` fails, `hang` never ends, and
+    `pay` asks for a tool that needs approval. All else is done at once.
+
+    Attributes:
+        asked: the prompts of the model calls, in order.
+        offered: the names of the tools of each model call, by the prompt.
+        options: arguments of each call of `delegate`, besides the prompt.
+        ahead: seconds by which the clock of the store was put forward.
+        usage: the tokens of each model call.
+    """
+
+    asked: list[str] = attrs.field(factory=list)
+    offered: dict[str, list[str]] = attrs.field(factory=dict)
+    options: dict[str, Any] = attrs.field(factory=dict)
+    ahead: float = 0.0
+    usage: Usage = attrs.field(factory=lambda: Usage(5, 5))
+
+    async def answer(self, request: ModelRequest, _emit: Emit) -> ModelReply:
+        """Answer by the newest prompt."""
+        await trio.lowlevel.checkpoint()
+        messages = list(request.messages)
+        at = max(at for at, each in enumerate(messages) if isinstance(each, UserMessage))
+        prompt = messages[at]
+        assert isinstance(prompt, UserMessage)
+        step = sum(isinstance(each, AssistantMessage) for each in messages[at:])
+        self.asked.append(prompt.content)
+        self.offered[prompt.content] = [spec.name for spec in request.tools]
+        word, _, rest = prompt.content.partition(" ")
+        if word == "fail":
+            raise ProviderError("it is broken", cause="scripted", retryable=False)
+        if word == "hang":
+            await trio.sleep_forever()
+        if word == "pay" and not step:
+            return attrs.evolve(reply("", ToolUseBlock("pay-1", "pay", {})), usage=self.usage)
+        if word == "delegate" and not step:
+            pieces = [each.strip() for each in rest.split(";")]
+            calls = [
+                ToolUseBlock(f"call-{at}", "delegate", {"prompt": each, **self.options})
+                for at, each in enumerate(pieces)
+            ]
+            return attrs.evolve(reply("", *calls), usage=self.usage)
+        if word == "then" and not step:
+            return attrs.evolve(reply("", ToolUseBlock("call-then", "delegate", {"prompt": rest})), usage=self.usage)
+        return attrs.evolve(reply(f"done: {prompt.content}"), usage=self.usage)
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tool that needs approval."""
+
+        @tool(description="Pay.", category="memory")
+        async def pay() -> str:
+            await trio.lowlevel.checkpoint()
+            return "paid"
+
+        return [pay]
+
+    def open(self, store: Path | None, config: Config = CONFIG, **options: Any) -> AbstractAsyncContextManager[Service]:
+        """Open a runtime whose store has the virtual clock."""
+        model = FunctionModel(self.answer)
+        return open_runtime(model, store=store, tools=self.tools, config=config, clock=self.clock, **options)
+
+    def clock(self) -> float:
+        """Return the time of the store, in seconds since 1970."""
+        return self.ahead + trio.current_time()
+
+
+async def results(service: Service, session_id: str) -> list[ToolResult]:
+    """Return all results of a session's tools."""
+    found = await transcript(service, session_id)
+    assert_valid_transcript(found)
+    return [each for message in found if isinstance(message, ToolResultsMessage) for each in message.results]
+
+
+async def texts(service: Service, session_id: str) -> list[str]:
+    """Return the texts of all results of a session's tools."""
+    return [each.content for each in await results(service, session_id)]
+
+
+async def children(service: Service, session_id: str) -> list[SessionSummary]:
+    """Return the other sessions than one, the oldest first."""
+    listed = (await service.list(include_archived=True, limit=500)).sessions
+    return sorted((each for each in listed if each.session_id != session_id), key=lambda each: each.title or "")
+
+
+async def settled(service: Service, session_id: str) -> None:
+    """Return once a session has no turn, nor a notice in its inbox."""
+    while (await service.read(session_id)).state.turn is not None:  # noqa: ASYNC110 - there are no events of it
+        await trio.sleep(0.1)
+
+
+async def test_a_turn_waits_for_ten_children(store: Path | None) -> None:
+    """They work at once; each call gets the answer of its own child."""
+    office = Office()
+    async with office.open(store) as service:
+        result = await service.create_session("delegate " + "; ".join(f"part {at}" for at in range(10)))
+        assert await texts(service, result.session_id) == [f"done: part {at}" for at in range(10)]
+        assert result.text.startswith("done: delegate")
+        found = await children(service, result.session_id)
+        assert [each.title for each in found] == [f"part {at}" for at in range(10)]
+        assert {each.tenant for each in found} == {"default"}
+        assert await service.inputs(result.session_id) == ()
+    assert len(office.asked) == 12
+
+
+async def test_a_failed_child_is_an_error_result(store: Path | None) -> None:
+    """The model learns why, and the turn goes on."""
+    async with Office().open(store) as service:
+        result = await service.create_session("delegate fail; part")
+        failed, done = await results(service, result.session_id)
+    assert failed.is_error
+    assert "ended without an answer" in failed.content
+    assert "it is broken" in failed.content
+    assert (done.content, done.is_error) == ("done: part", False)
+
+
+async def test_children_have_children(store: Path | None) -> None:
+    """The answer of the deepest comes up; at the bound of the depth the call fails."""
+    config = attrs.evolve(CONFIG, limits=Limits(child_depth=2))
+    async with Office().open(store, config) as service:
+        result = await service.create_session("then then part")
+        assert await texts(service, result.session_id) == ["done: then part"]
+        await service.create_session("then then then again")
+        (child,) = [each for each in (await service.list()).sessions if each.title == "then again"]
+        (bound,) = await results(service, child.session_id)
+    assert bound.is_error
+    assert "limits.child_depth" in bound.content
+
+
+async def test_a_waiting_parent_needs_no_process(tmp_path: Path) -> None:
+    """It leaves memory, also by a restart, and goes on where its children's ends come."""
+    office = Office()
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"), limits=Limits(approval_timeout=30 * DAY))
+    async with office.open(tmp_path, config) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            asked = ask(
+                nursery, service.start_turn, session_id, "delegate pay; part", mode="queue", idempotency_key="k"
+            )
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(1)
+            turn = (await service.read(session_id)).state.turn
+            assert turn is not None
+            assert turn.state == "waiting"
+            assert {each.reason for each in turn.waiting_for} == {"child"}
+            nursery.cancel_scope.cancel()
+        del asked
+        (paying,) = [each for each in await children(service, session_id) if each.title == "pay"]
+    office.ahead = 3 * DAY
+    async with office.open(tmp_path, config) as service:
+        await service.approve_tool(paying.session_id, "pay-1", "allow")
+        with trio.fail_after(30):
+            result = await service.start_turn(session_id, "delegate pay; part", mode="queue", idempotency_key="k")
+        assert result.text == "done: delegate pay; part"
+        assert await texts(service, session_id) == ["done: pay", "done: part"]
+    assert office.asked.count("part") == 1
+
+
+async def test_an_interrupted_parent_interrupts_its_children(store: Path | None) -> None:
+    """And theirs, within a second; what has ended stays."""
+    async with Office().open(store) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        asked = ask(nursery, service.start_turn, session_id, "delegate hang; then hang; part")
+        await trio.sleep(2)
+        with trio.fail_after(1):
+            await service.interrupt(session_id)
+            for each in await children(service, session_id):
+                await settled(service, each.session_id)
+        assert isinstance(asked.error, AgentError)
+        for each in await children(service, session_id):
+            view = await service.read(each.session_id)
+            assert (view.state.last_assistant_text is not None) == (each.title == "part"), each.title
+        assert [each.is_error for each in await results(service, session_id)] == [True, True, False] or store is None
+        result = await service.start_turn(session_id, "part")
+        assert result.text == "done: part"
+
+
+async def test_a_child_that_is_interrupted_answers(store: Path | None) -> None:
+    """Its parent goes on with an error."""
+    async with Office().open(store) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        asked = ask(nursery, service.start_turn, session_id, "delegate hang")
+        await trio.sleep(1)
+        (child,) = await children(service, session_id)
+        await service.interrupt(child.session_id)
+        assert (await asked.value()).text == "done: delegate hang"
+        (result,) = await results(service, session_id)
+    assert result.is_error
+    assert "interrupted" in result.content
+
+
+@pytest.mark.parametrize("how", ["archive", "delete"])
+async def test_a_child_that_is_retired_answers(tmp_path: Path, how: str) -> None:
+    """While it waits, too, when it has no turn that runs."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"))
+    async with Office().open(tmp_path, config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        asked = ask(nursery, service.start_turn, session_id, "delegate pay")
+        await trio.sleep(1)
+        (child,) = await children(service, session_id)
+        await getattr(service, how)(child.session_id)
+        with trio.fail_after(2):
+            assert (await asked.value()).text == "done: delegate pay"
+        (result,) = await results(service, session_id)
+    assert result.is_error
+
+
+@pytest.mark.parametrize("how", ["archive", "delete"])
+async def test_a_retired_parent_takes_its_children_along(tmp_path: Path, how: str) -> None:
+    """All of them and theirs; deleted with archived ones."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"))
+    async with Office().open(tmp_path, config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        asked = ask(nursery, service.start_turn, session_id, "delegate part; then pay; other")
+        await trio.sleep(1)
+        found = await children(service, session_id)
+        assert len(found) == 4
+        (other,) = [each for each in found if each.title == "other"]
+        await service.archive(other.session_id)
+        await getattr(service, how)(session_id)
+        await trio.sleep(2)
+        assert isinstance(asked.error, WarrenError)
+        for each in found:
+            if how == "archive":
+                assert (await service.read(each.session_id)).state.lifecycle == "archived", each.title
+            else:
+                with pytest.raises(SessionNotFoundError):
+                    await service.read(each.session_id)
+
+
+async def test_a_time_limit_ends_the_wait_and_the_child(store: Path | None) -> None:
+    """The call gets an error, and the child is interrupted."""
+    office = Office(options={"time_limit": 60})
+    async with office.open(store) as service:
+        with trio.fail_after(70):
+            result = await service.create_session("delegate hang; part")
+        late, done = await results(service, result.session_id)
+        assert late.is_error
+        assert "did not end in time" in late.content
+        assert done.content == "done: part"
+        await trio.sleep(1)
+        for each in await children(service, result.session_id):
+            assert (await service.read(each.session_id)).state.turn is None
+
+
+async def test_children_share_what_the_budget_leaves(store: Path | None) -> None:
+    """Together they spend no more than the parent has, and what they spend counts."""
+    office = Office()
+    async with office.open(store) as service:
+        made = await service.create_session(None, budget=Budget(max_tokens=100))
+        await service.start_turn(made.session_id, "delegate a; b")
+        for each in await children(service, made.session_id):
+            assert each.total_tokens == 10
+        for _ in range(6):  # after 2 x 10 of its own, and 2 x 10 of children
+            await service.start_turn(made.session_id, "more")
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(made.session_id, "more")
+        view = await service.read(made.session_id)
+        assert view.billing.total_tokens == 80
+
+
+async def test_the_store_has_the_child_once(tmp_path: Path) -> None:
+    """A process that dies after the child was made, and before the call waits, finds it again."""
+    office = Office()
+    async with office.open(tmp_path) as service:
+        session_id = await new_session(service)
+        async with trio.open_nursery() as nursery:
+            ask(nursery, service.start_turn, session_id, "delegate hang; part", mode="queue", idempotency_key="k")
+            await trio.sleep(1)
+            crash(service, session_id)
+            await trio.sleep(20)
+            (hanging,) = [each for each in await children(service, session_id) if each.title == "hang"]
+            await service.interrupt(hanging.session_id)
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+        result = await service.start_turn(session_id, "delegate hang; part", mode="queue", idempotency_key="k")
+        assert result.text == "done: delegate hang; part"
+        assert len(await children(service, session_id)) == 2
+
+
+async def test_the_events_name_the_child(store: Path | None) -> None:
+    """Of the call that delegates."""
+    async with Office().open(store) as service:
+        result = await service.create_session("delegate part")
+        (child,) = await children(service, result.session_id)
+        events = [each.event for each in await replay(service, result.session_id)]
+        assert [each.child for each in events if isinstance(each, ToolExecutionStarted)] == [child.session_id]
+
+
+async def test_the_tool_is_off_unless_it_is_named(store: Path | None) -> None:
+    """By the settings, or by the session's list of tools."""
+    office = Office()
+    async with office.open(store, Config()) as service:
+        await service.create_session("plain")
+        await service.create_session("named", tools=["delegate"])
+    assert "delegate" not in office.offered["plain"]
+    assert office.offered["named"] == ["delegate"]
+
+
+async def test_a_child_has_no_more_tools_than_its_parent(store: Path | None) -> None:
+    """A tool that the parent has not cannot be asked for."""
+    office = Office(options={"tools": ["pay"]})
+    async with office.open(store) as service:
+        result = await service.create_session("delegate part", tools=["delegate"])
+        (refused,) = await results(service, result.session_id)
+        assert refused.is_error
+        assert "no tool 'pay'" in refused.content
+        result = await service.create_session("delegate other", tools=["delegate", "pay"])
+        assert await texts(service, result.session_id) == ["done: other"]
+    assert office.offered["other"] == ["pay"]
+
+
+async def test_no_more_children_than_may_be(store: Path | None) -> None:
+    """The calls beyond fail, and say why."""
+    config = attrs.evolve(CONFIG, limits=Limits(children=2))
+    async with Office(options={"time_limit": 5}).open(store, config) as service:
+        result = await service.create_session("delegate hang; hang 2; hang 3")
+        found: Sequence[ToolResult] = await results(service, result.session_id)
+    assert sum("limits.children" in each.content for each in found) == 1

@@ -1,0 +1,165 @@
+"""Sessions that work for others in any home: each is made once, and notices come with the changes that they tell of."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.storage.conformance.homes import DONE, Home, done
+from tests.storage.samples import NOW, kept, step, turn, updated, wait
+from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation.budget import Expense
+from warren.conversation.delegation import ChildEnd, Delegation
+from warren.conversation.inputs import AnyKind, Input
+from warren.conversation.messages import ToolResult
+from warren.conversation.records import SessionRecord
+from warren.storage.operations import (
+    Archive,
+    Claim,
+    Claimed,
+    Commit,
+    Delegate,
+    Delete,
+    EndInputs,
+    InputOutcome,
+    Lease,
+    Sent,
+    StoreAnswer,
+)
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, WaitingInputs, WaitingSessions
+from warren.storage.store import Store
+
+
+def child(session_id: str, parent: str = "a", *, limit: int = 9, waits: bool = False, **place: Any) -> Delegate:
+    """Return the operation that makes a child."""
+    delegation = Delegation(parent, **place)
+    record = SessionRecord(session_id, NOW, NOW, "m \0", message_count=1, delegation=delegation)
+    messages = tuple(attrs.evolve(each, position=at) for at, each in enumerate(turn(session_id).messages[:1]))
+    prompt = Input(f"prompt of {session_id}", "queue", "work \0", NOW, FIRST_PROMPT)
+    return Delegate(record, messages, prompt, limit, waits)
+
+
+def notice(kind: AnyKind = "answer", text: str = "it is done \0") -> Input:
+    """Return a notice."""
+    end = ChildEnd("b", "id 0", "key 0", True, Expense(1, 2.5, 3, 4, 0.5)) if kind == "answer" else None
+    return Input(f"id of {kind}", kind, text, NOW, starts=False, end=end)
+
+
+async def notices(store: Store, session_id: str) -> list[str]:
+    """Return the kinds of the notices that wait for a session."""
+    found = await store.read(WaitingInputs(session_id, ANY_TENANT))
+    return [each.input.kind for each in found if each.input.is_notice]
+
+
+async def test_a_child_is_made_once(home: Home, tmp_path: Path) -> None:
+    """With its first message and its prompt; nobody has it, and it is found by whom it works for."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("x")])
+        place: dict[str, Any] = {"depth": 2, "call_id": "c \0", "call_key": "k", "traceparent": "t"}
+        assert await done(store, child("b", **place)) is True
+        assert await done(store, child("b", **place)) is False
+        assert list(await store.read(WaitingSessions())) == ["b"]
+        record = await store.read(SessionRow("b", "default"))
+        assert record is not None
+        assert record.delegation == Delegation("a", **place)
+        found = await done(store, Claim("b"))
+        assert [(each.input.text, each.input.key) for each in found.inbox] == [("work \0", FIRST_PROMPT)]
+        await done(store, child("y", "x"))
+        listed = [await store.read(SessionList("default", delegated_by=each)) for each in ("a", "x", "b")]
+        assert [[each.session_id for each in page] for page in listed] == [["b"], ["y"], []]
+        assert not list(await store.read(SessionList("other", delegated_by="a")))
+
+
+async def test_a_child_needs_a_parent_that_waits(home: Home, tmp_path: Path) -> None:
+    """One that is open, and whose call waits if it is to; and as few children at work as it may have."""
+    async with home(tmp_path) as store:
+        with pytest.raises(SessionNotFoundError):
+            await done(store, child("b", "nobody"))
+        await store.write([turn("x"), Archive("x", None, Lease(1))])
+        with pytest.raises(SessionNotFoundError):
+            await done(store, child("b", "x"))
+        await done(store, step("a", calls=(kept(0),)))
+        with pytest.raises(StoreError, match="waits no more"):
+            await done(store, child("b", call_id="id 0", waits=True))
+        waits = wait(0, "child", wait_id="id 0")
+        first = step("a", calls=(kept(0),))
+        base = first.record.message_count, first.record.last_seq
+        await done(store, Commit(first.record, waits=(waits,), base=base))
+        assert await done(store, child("b", call_id="id 0", waits=True))
+        with pytest.raises(CapacityExceededError, match=r"limits\.children"):
+            await done(store, child("c", limit=1))
+        found = await done(store, Claim("b"))
+        ended = InputOutcome((found.inbox[0].number,), DONE)
+        await done(store, EndInputs("b", ended))
+        assert await done(store, child("c", limit=1))
+
+
+async def test_a_notice_comes_with_a_commit(home: Home, tmp_path: Path) -> None:
+    """It is no prompt, counts for no bound, and is found while its turn waits; a refused one sends none."""
+    async with home(tmp_path) as store:
+        await done(store, step("a", calls=(kept(0, "waiting"),), wakes=NOW.replace(year=2126)))
+        await done(store, turn("b"))
+        assert list(await store.read(WaitingSessions())) == []
+        after = updated(turn("b", 1))
+        sent = Sent("a", notice())
+        refused = attrs.evolve(after, lease=Lease(7), sends=(sent,))
+        assert isinstance((await store.write([refused]))[0], StoreError)
+        assert await notices(store, "a") == []
+        await done(store, attrs.evolve(after, sends=(sent, Sent("nobody", notice()))))
+        assert await notices(store, "a") == ["answer"]
+        (found,) = await store.read(WaitingInputs("a", ANY_TENANT))
+        assert found.input == notice()
+        assert list(await store.read(WaitingSessions())) == ["a"]
+        claimed = await done(store, Claim("a"))
+        assert isinstance(claimed, Claimed)
+        assert claimed.inbox[0].input.end == notice().end
+
+
+async def test_an_answer_settles_its_notice(home: Home, tmp_path: Path) -> None:
+    """In the same change; the turn may sleep on until the other children have ended."""
+    async with home(tmp_path) as store:
+        first = step("a", calls=(kept(0, "waiting"), kept(1, "waiting")), wakes=NOW.replace(year=2126))
+        waits = tuple(wait(at, "child", wait_id=f"id {at}") for at in range(2))
+        await done(store, attrs.evolve(first, waits=waits))
+        await done(store, turn("b"))
+        await done(store, EndInputs("b", InputOutcome(), (Sent("a", notice()), Sent("a", notice()))))
+        one, two = await store.read(WaitingInputs("a", ANY_TENANT))
+        answers = [each.changed(state="answered", result=ToolResult(each.wait_id, "it is done")) for each in waits]
+        await done(store, StoreAnswer("a", answers[0], Lease(1), inputs=InputOutcome((one.number,)), sleeps=True))
+        record = await store.read(SessionRow("a", ANY_TENANT))
+        assert record is not None
+        assert record.turn is not None
+        assert record.turn.wakes is not None
+        assert [each.number for each in await store.read(WaitingInputs("a", ANY_TENANT))] == [two.number]
+        await done(store, StoreAnswer("a", answers[1], Lease(1), inputs=InputOutcome((two.number,))))
+        record = await store.read(SessionRow("a", ANY_TENANT))
+        assert record is not None
+        assert record.turn is not None
+        assert record.turn.wakes is None
+        assert await notices(store, "a") == []
+
+
+@pytest.mark.parametrize("how", ["archive", "delete"])
+async def test_the_end_of_a_parent_goes_down(home: Home, tmp_path: Path, how: AnyKind) -> None:
+    """To each child, in the same change; that of a child goes up. Deleted with archived ones, where these are kept."""
+    async with home(tmp_path) as store:
+        await store.write([turn("p"), turn("a")])
+        await store.write([child("b"), child("c"), child("d", "b")])
+        claims = [await done(store, Claim(each)) for each in ("b", "c", "d")]
+        sends = (Sent("p", notice()),)
+        await done(store, Archive("c", None, claims[1].lease))
+        await done(store, Archive("a", None, Lease(1), sends) if how == "archive" else Delete("a", None, sends))
+        assert await notices(store, "p") == ["answer"]
+        assert await notices(store, "b") == [how]
+        assert await notices(store, "d") == []
+        kept_archived = await store.read(SessionRow("c", ANY_TENANT)) is not None
+        assert await notices(store, "c") == ([how] if how == "delete" and kept_archived else [])
+        expected = {"p", "b", "d", *(["c"] if how == "delete" and kept_archived else [])}
+        assert set(await store.read(WaitingSessions())) == expected
+        await done(store, Delete("b"))
+        assert await notices(store, "d") == ["delete"]
+        assert (
+            not list(await store.read(SessionList("default", delegated_by="a", include_archived=True))) or kept_archived
+        )
