@@ -708,6 +708,41 @@ async def schedule_delete(user: User) -> None:
         raise gone
 
 
+# -- triggers
+
+
+async def trigger(user: User, **options: Any) -> str:
+    """Make a trigger for the session; return its id."""
+    given = {"prompt": user.text(), "session_id": user.session_id, "idempotency_key": f"p{user.number}", **options}
+    made = await user.send(call("create_trigger", **given), again=True, changes=True)
+    trigger_id: str = made.trigger_id
+    return trigger_id
+
+
+@kind("trigger/create", "SESSION_NOT_FOUND")
+async def trigger_create(user: User) -> None:
+    """Have a prompt sent when a call comes: none does."""
+    await trigger(user)
+
+
+@kind("trigger/change", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def trigger_change(user: User) -> None:
+    """Give a trigger a new secret; its session may be gone by then, and the trigger with it."""
+    trigger_id = await trigger(user, paused=True)
+    await user.send(
+        call("change_trigger", trigger_id=trigger_id, paused=False, new_secret=True), again=True, changes=True
+    )
+
+
+@kind("trigger/delete", "SESSION_NOT_FOUND")
+async def trigger_delete(user: User) -> None:
+    """Remove a trigger."""
+    trigger_id = await trigger(user)
+    gone = await tried(user.send(call("delete_trigger", trigger_id=trigger_id), again=True, changes=True))
+    if isinstance(gone, WarrenError) and "no trigger" not in gone.message:  # sent again, it finds none
+        raise gone
+
+
 # -- the whole service
 
 
@@ -722,6 +757,7 @@ KINDS["memory/search"] = Kind(
 KINDS["memory/forget"] = Kind(partial(look_at, method="forget_memory"), frozenset({"SESSION_MEMORY_DISABLED"}))
 KINDS["audit/list"] = Kind(partial(ask, method="audit"))
 KINDS["schedule/list"] = Kind(partial(ask, method="schedules"))
+KINDS["trigger/list"] = Kind(partial(ask, method="triggers"))
 KINDS["approvals/list"] = Kind(partial(ask, method="approvals"))
 KINDS["usage/get"] = Kind(partial(ask, method="usage"))
 KINDS["tenants/list"] = Kind(partial(ask, method="tenants"))

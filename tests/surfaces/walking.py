@@ -36,6 +36,8 @@ LISTS: Final = "resources/list"
 """The request about resources that names none."""
 BY_TOKEN: Final = COMPLETION_PATH.replace("{token}", "x")
 """The path of a result from outside."""
+BY_SIGNATURE: Final = ("POST", routes.TRIGGER_PATH.replace("{trigger_id}", "x"))
+"""The method and the path of calls of triggers."""
 SILENT: Final = "initialized"
 """The method that is a notification."""
 
@@ -69,8 +71,9 @@ class Walk:
             for path in self.paths:
                 for verb in VERBS:
                     public = path in self.public and verb in ("GET", "HEAD")
-                    # A token in the path is all that this one asks for, and to a bad one it is not there.
-                    shut = (404, 405) if path == BY_TOKEN else (401, 405)
+                    # One asks for a token in the path alone, the other for a signature: without it nothing is there.
+                    otherwise = path == BY_TOKEN or (verb, path) == BY_SIGNATURE
+                    shut = (404, 405) if otherwise else (401, 405)
                     if not public and (await http.request(verb, path)).status_code not in shut:
                         found.add(f"{verb} {path}")
         return found

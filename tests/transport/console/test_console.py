@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import httpx
 import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
 from playwright.sync_api import Page, Request, WebSocketRoute, expect
 
+from tests.support.signing import standard
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
 from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, act, gateway, say, show, turns
 from tests.transport.http.tokens import listed
@@ -130,6 +132,64 @@ def test_all_calls_that_wait_are_on_one_screen(served: Gateway, watched: Watched
     page.get_by_label("The reason").fill("you know it already")
     page.get_by_role("button", name="Deny", exact=True).last.click()
     expect(page.get_by_role("status").filter(has_text="Nothing waits")).to_be_visible()
+
+
+def test_schedules_and_triggers_are_on_one_screen(served: Gateway, watched: Watched) -> None:
+    """Each shows when its prompt comes, and what became of the newest ones; it is paused, resumed and deleted there."""
+    page, session_id = watched.page, served.create("hello", model="echo")
+    watering = served.ask(lambda it: it.create_schedule("Water the plants", every="1s", session_id=session_id))
+    served.ask(lambda it: it.create_schedule("What is new?", cron="30 9 * * mon-fri", zone="Europe/Berlin"))
+    hook = served.ask(lambda it: it.create_trigger("Look at {body}", session_id=session_id))
+    page.goto(served.url)
+    page.get_by_role("link", name="Schedules").click()
+    expect(page).to_have_title("Schedules and triggers · Warren")
+    watered, asked = (page.locator(".card").filter(has_text=text) for text in ("Water the plants", "What is new?"))
+    expect(watered).to_contain_text("Last: now: its turn has ended")
+    expect(watered).to_contain_text("every 1s")
+    expect(watered.get_by_text(re.compile("runs? before"))).to_be_visible()
+    expect(asked).to_contain_text("30 9 * * mon-fri Europe/Berlin · next in")
+    expect(asked).to_contain_text("No run yet.")
+    watered.get_by_role("button", name="Pause").click()
+    expect(watered.locator(".state")).to_have_text("paused")
+    watered.get_by_role("button", name="Resume").click()
+    expect(watered.locator(".state")).to_have_text("active")
+    called = page.locator(".card").filter(has_text="Look at {body}")
+    expect(called).to_contain_text(f"standard calls at /triggers/{hook.trigger_id}")
+    expect(called).to_contain_text("No call yet.")
+    headers = standard(hook.secret, "d1", b"this")
+    sent = httpx.post(
+        f"http://127.0.0.1:{served.port}/triggers/{hook.trigger_id}", content=b"this", headers=headers, timeout=30
+    )
+    assert sent.status_code == 202
+    expect(called).to_contain_text("its turn has ended")
+    expect(called.get_by_role("link").first).to_have_attribute("href", f"#/session/{session_id}")
+    for card in (watered, asked, called):
+        card.get_by_role("button", name="Delete…").click()
+        page.get_by_role("button", name="Delete", exact=True).click()
+        expect(card).to_have_count(0)
+    expect(page.get_by_text("No other service sends prompts.")).to_be_visible()
+    assert served.ask(lambda it: it.schedules()).schedules == ()
+    assert watering.schedule_id not in page.content()
+    assert hook.secret not in page.content()
+
+
+def test_a_trigger_that_has_ended_says_why(served: Gateway, watched: Watched) -> None:
+    """Its session is archived: the screen has the reason, and what became of the call."""
+    page, session_id = watched.page, served.create("hello", model="echo")
+    hook = served.ask(lambda it: it.create_trigger("Look at {body}", session_id=session_id))
+    served.ask(lambda it: it.archive(session_id))
+    headers = standard(hook.secret, "d1", b"this")
+    sent = httpx.post(
+        f"http://127.0.0.1:{served.port}/triggers/{hook.trigger_id}", content=b"this", headers=headers, timeout=30
+    )
+    assert sent.status_code == 410
+    show(page, served, "schedules")
+    card = page.locator(".card").filter(has_text="Look at {body}")
+    expect(card.locator(".state")).to_have_text("ended")
+    expect(card.locator(".notice")).to_contain_text("archived")
+    expect(card).to_contain_text("Last: now: failed: ")
+    served.ask(lambda it: it.delete_trigger(hook.trigger_id))
+    expect(card).to_have_count(0)
 
 
 def test_a_running_turn_is_steered_queued_behind_and_interrupted(served: Gateway, watched: Watched) -> None:
@@ -663,7 +723,12 @@ def test_a_token_that_may_only_read_sees_no_actions_until_it_is_revoked(folder: 
         expect(page.locator(ROWS)).to_contain_text("4", use_inner_text=True)
         expect(page.get_by_role("button", name="New session")).to_have_count(0)
         expect(page.locator("main input[type=checkbox]")).to_have_count(0)
-        assert page.get_by_role("navigation").inner_text().split("\n") == ["Sessions", "Approvals", "Store and nodes"]
+        assert page.get_by_role("navigation").inner_text().split("\n") == [
+            "Sessions",
+            "Approvals",
+            "Schedules",
+            "Store and nodes",
+        ]
         page.locator(ROWS).get_by_role("link").click()
         expect(turns(page)).to_have_count(2)
         expect(page.get_by_text("may read this session, and not write to it")).to_be_visible()
@@ -721,6 +786,8 @@ def test_every_screen_is_accessible(served: Gateway, watched: Watched) -> None:
     """Axe finds nothing against WCAG 2.2 AA on any screen of a phone, nor among the colours of the dark theme."""
     session_id = served.create("Plan a burrow", model=served.model("seen", GUIDE), labels={"team": "garden"})
     asking = served.create(None, model=served.model("asks", ASKING), approvals=Gates(builtins="ask"), title="It asks")
+    served.ask(lambda it: it.create_schedule("Water the plants", every="1s", session_id=session_id))
+    served.ask(lambda it: it.create_trigger("Look at {body}", paused=True))
     page, axe = watched.page, Axe()
     page.set_viewport_size({"width": 390, "height": 800})
     show(page, served, "session", asking)
@@ -731,6 +798,7 @@ def test_every_screen_is_accessible(served: Gateway, watched: Watched) -> None:
         ("the window of", ("session", session_id, "context")),
         ("run_completed", ("session", session_id, "events")),
         ("left the context", ("memory",)),
+        ("Last: ", ("schedules",)),
         ("Turns that run", ("health",)),
         ("As numbers", ("load",)),
         ("Plan a burrow", ()),

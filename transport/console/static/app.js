@@ -13,6 +13,7 @@ const LATER = {
   Health: () => import("./health.js"),
   Load: () => import("./load.js"),
   Memory: () => import("./memory.js"),
+  Schedules: () => import("./schedules.js"),
   // The lexer lies deep below the session: it is asked for at once, not after three files.
   Session: () => Promise.all([import("./session.js"), import("./vendor/marked.js")]).then(([module]) => module),
 };
@@ -48,7 +49,7 @@ const PARTS_OF_SESSIONS = [undefined, "context", "events"];
 function screenAt([first, second, ...rest]) {
   if (first === undefined) return "List";
   if (first === "session") return second && rest.length <= 1 && PARTS_OF_SESSIONS.includes(rest[0]) ? "Session" : null;
-  return second === undefined ? { approvals: "Approvals", memory: "Memory", load: "Load", health: "Health" }[first] ?? null : null;
+  return second === undefined ? { approvals: "Approvals", schedules: "Schedules", memory: "Memory", load: "Load", health: "Health" }[first] ?? null : null;
 }
 
 const connection = new Connection();
@@ -60,9 +61,9 @@ function App() {
   const [creating, setCreating] = useState(false);
   const [helping, setHelping] = useState(false);
   const create = connection.can("session:write") ? () => setCreating(true) : null;
-  useKeys({ "?": () => setHelping(true), s: () => go(), a: () => go("approvals"), m: () => go("memory"), l: () => go("load"), h: () => go("health") });
+  useKeys({ "?": () => setHelping(true), s: () => go(), a: () => go("approvals"), t: () => go("schedules"), m: () => go("memory"), l: () => go("load"), h: () => go("health") });
   useEffect(() => document.getElementById("main")?.focus({ preventScroll: true }), [parts.join("/")]);
-  const places = [["Sessions", []], connection.can("session:read") && ["Approvals", ["approvals"]], connection.can("memory:read") && ["Memory", ["memory"]], connection.can("metrics:read") && ["Load", ["load"]], ["Store and nodes", ["health"]]].filter(Boolean);
+  const places = [["Sessions", []], connection.can("session:read") && ["Approvals", ["approvals"]], connection.can("session:read") && ["Schedules", ["schedules"]], connection.can("memory:read") && ["Memory", ["memory"]], connection.can("metrics:read") && ["Load", ["load"]], ["Store and nodes", ["health"]]].filter(Boolean);
   const screen = screenAt(parts);
   const here = screen === "Session" ? undefined : screen ? parts[0] : null;
   return html`
@@ -147,7 +148,7 @@ function SignIn() {
 function Keyboard({ close }) {
   const [off, setOff] = useState(localStorage.getItem("warren.keys") === "off");
   const keys = [["/", "to the text of the filter"], ["n", "new session"], ["j, k or ↓, ↑", "next, previous row"], ["x", "choose the row"], ["o or Enter", "open the row"],
-    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["u or s", "all sessions"], ["a", "approvals"], ["m", "memory"], ["l", "load"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
+    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["u or s", "all sessions"], ["a", "approvals"], ["t", "schedules and triggers"], ["m", "memory"], ["l", "load"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
   return html`<${Dialog} title="Keyboard" close=${close}>
     <dl class="keys">${keys.map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
     <label class="check"><input type="checkbox" checked=${!off} onChange=${(event) => { localStorage.setItem("warren.keys", event.target.checked ? "on" : "off"); setOff(!event.target.checked); }} /> Single keys work</label>
