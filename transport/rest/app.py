@@ -86,7 +86,9 @@ def rest_app(
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
     apps["/openapi.json"] = _readable(access, rest.openapi)
     apps[COMPLETION_PATH] = Completion(rest.service, access, shutdown)
-    apps[TRIGGER_PATH] = TriggerDoor(rest.service, access, shutdown, apps[TRIGGER_PATH])
+    of_clients = rest.resource([row for row in ROUTES if row.path == TRIGGER_PATH])
+    others = attrs.evolve(of_clients, allowed=("POST", *of_clients.allowed))
+    apps[TRIGGER_PATH] = TriggerDoor(rest.service, access, shutdown, others)
     if installed("metrics"):
         apps[METRICS_PATH] = _metrics(access, host_of)
     apps |= pages

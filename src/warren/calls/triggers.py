@@ -76,7 +76,7 @@ class TriggerRequest(Call[TriggerView]):
 
 @frozen
 class TriggerChange(Call[TriggerView]):
-    """A change of a trigger; what is null stays as it is. A trigger that has ended is active again.
+    """A change of a trigger; what is null stays as it is. One that has ended, as its session is archived, stays so.
 
     Attributes:
         trigger_id: the trigger.

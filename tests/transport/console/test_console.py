@@ -188,6 +188,7 @@ def test_a_trigger_that_has_ended_says_why(served: Gateway, watched: Watched) ->
     expect(card.locator(".state")).to_have_text("ended")
     expect(card.locator(".notice")).to_contain_text("archived")
     expect(card).to_contain_text("Last: now: failed: ")
+    expect(card.get_by_role("button")).to_have_text(["Delete…"])
     served.ask(lambda it: it.delete_trigger(hook.trigger_id))
     expect(card).to_have_count(0)
 

@@ -17,7 +17,7 @@ from tests.support.signing import github, standard
 from tests.transport.rest.clients import problem, rest
 from warren.actors.calls.service import Service
 from warren.actors.resources.storage import StorageActor
-from warren.base.errors import StoreError
+from warren.base.errors import SessionNotFoundError, StoreError
 from warren.base.ids import id_under
 from warren.base.tenant_limits import TenantLimits
 from warren.conversation.messages import UserMessage
@@ -70,7 +70,13 @@ class There:
 
 @asynccontextmanager
 async def there(
-    folder: Path | None = None, *, answers: bool = True, config: Config | None = None, own: bool = False, **made: Any
+    folder: Path | None = None,
+    *,
+    answers: bool = True,
+    config: Config | None = None,
+    own: bool = False,
+    public_url: str | None = None,
+    **made: Any,
 ) -> AsyncIterator[There]:
     """Serve a trigger for a body, whose session is there if it is its `own`; the model waits unless it `answers`."""
     asked, may = list[str](), trio.Event()
@@ -86,7 +92,7 @@ async def there(
         if own:
             made["session_id"] = await new_session(service)
         trigger = await service.create_trigger(**{"prompt": "{body.action}: {body.pull_request.title}", **made})
-        async with rest(service, token=CREDENTIAL) as http:
+        async with rest(service, token=CREDENTIAL, public_url=public_url) as http:
             yield There(service, http, trigger, asked, may)
             may.set()
 
@@ -173,9 +179,18 @@ async def test_strangers_hear_that_nothing_is_there(tmp_path: Path) -> None:
         assert storage_of(at.service).statistics() == written
         assert at.asked == []
         assert await at.deliveries() == ()
-        assert (await at.http.get(path)).status_code == 405
+        other = await at.http.get(path)
+        assert (other.status_code, other.headers["allow"]) == (405, "POST, PATCH, DELETE")
         assert (await at.http.delete(path)).status_code == 401
         assert (await at.http.post(path, content=BODY, headers=good)).status_code == 202
+
+
+async def test_a_prefix_stands_before_it(tmp_path: Path) -> None:
+    """A gateway below a path takes calls there, from whatever page and by whatever name it was reached."""
+    async with there(tmp_path, public_url="https://example.org/warren") as at:
+        signed = standard(str(at.trigger.secret), "d1", BODY) | {"host": "example.org"}
+        sent = await at.http.post(f"/warren/triggers/{at.trigger.trigger_id}", content=BODY, headers=signed)
+        assert sent.status_code == 202
 
 
 async def test_a_long_body_is_refused(tmp_path: Path) -> None:
@@ -274,6 +289,9 @@ async def test_an_archived_session_ends_its_trigger(tmp_path: Path) -> None:
         assert "archived" in str(found.problem)
         assert [(each.delivery_id, each.state) for each in found.deliveries] == [("d2", "failed"), ("d1", "fired")]
         assert (await at.send("d1")).json() == before.json()
+        with pytest.raises(SessionNotFoundError):
+            await at.service.change_trigger(found.trigger_id, prompt="x")
+        await at.service.delete_trigger(found.trigger_id)
 
 
 async def test_limits_of_the_tenant(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ function Plans({ connection, kind }) {
       ${each.problem && html`<p class="notice bad">${each.problem}</p>`}
       <${Runs} kind=${kind} runs=${each[kind.runs] ?? []} now=${now} />
       ${may && html`<div class="buttons"><button class="danger" onClick=${() => setLeaving(each)}>Delete…</button>
-        <button onClick=${() => pause(each)}>${each.state === "paused" ? "Resume" : "Pause"}</button></div>`}
+        ${each.state !== "ended" && html`<button onClick=${() => pause(each)}>${each.state === "paused" ? "Resume" : "Pause"}</button>`}</div>`}
     </li>`)}</ol>
     ${leaving && html`<${Ask} title=${`Delete the ${kind.noun}?`} text="Its prompts come no more. One that waits already stays." action="Delete" danger act=${() => send("delete", { [kind.id]: leaving[kind.id] })} close=${() => setLeaving(null)} />`}
   </section>`;
