@@ -11,6 +11,7 @@ import trio
 from warren.actors.calls.firing import ScheduleActor
 from warren.actors.calls.history import LoadHistory
 from warren.actors.calls.local import Local
+from warren.actors.calls.posting import DeliveryActor
 from warren.actors.calls.service import Service
 from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.metrics import LoopLag
@@ -160,6 +161,8 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None, *, takes_u
         if takes_up:
             nursery.start_soon(watcher.recover_loop)
             nursery.start_soon(ScheduleActor(Local(supervisor)).run)
+            shared.storage.on_noted = lambda: supervisor.deliveries.set(shared.storage.now())
+            nursery.start_soon(DeliveryActor(supervisor).run)
         nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
         history = LoadHistory(supervisor, loop)

@@ -23,6 +23,7 @@ from warren.conversation.records import CompactionEntry, EventRow, MessageRow, S
 from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.waits import Wait
+from warren.conversation.webhooks import Candidate, Post, Webhook
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
 
@@ -649,4 +650,133 @@ class KeepDelivery(Operation[None]):
     @property
     def session_id(self) -> str:
         """No session."""
+        return ""
+
+
+@frozen
+class PutWebhook(Operation[Webhook]):
+    """Store a webhook, new or in the place of the one with its id; return what is stored.
+
+    Fails with SessionNotFoundError if the session of the webhook is not there, is archived or of another tenant, with
+    CapacityExceededError if the tenant has `limit` webhooks, and with InvalidParamsError if there is none to replace.
+
+    Attributes:
+        webhook: the webhook. If another one was made under its key, that one is returned, and nothing changes.
+        limit: the most webhooks of a tenant.
+        replaces: whether it is there already.
+        audit: the entry of the audit, which is added if something changes.
+    """
+
+    webhook: Webhook
+    limit: int
+    replaces: bool = False
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The one session of which it is told; empty for several."""
+        return self.webhook.session_id or ""
+
+
+@frozen
+class DropWebhook(Operation[bool]):
+    """Remove a webhook with its deliveries; return whether it was there.
+
+    Attributes:
+        tenant: the tenant of the caller.
+        webhook_id: its id.
+        audit: the entry of the audit, which is added if it was there.
+    """
+
+    tenant: str
+    webhook_id: str
+    audit: AuditEntry | None = None
+
+    @property
+    def session_id(self) -> str:
+        """No session."""
+        return ""
+
+
+@frozen
+class TakenDeliveries:
+    """The answer to `TakeDeliveries`.
+
+    Attributes:
+        due: the deliveries to attempt now, each with its webhook.
+        more: whether others are due for which there was no room.
+        following: the earliest time after now at which a delivery is due; None if none is.
+    """
+
+    due: Sequence[tuple[Post, Webhook]]
+    more: bool
+    following: datetime | None
+
+
+@frozen
+class TakeDeliveries(Operation[TakenDeliveries]):
+    """Take deliveries that are due by the store's clock, for this process alone while it lives.
+
+    Attributes:
+        at_work: those that it attempts already, by their ids: they take up room.
+    """
+
+    at_work: Mapping[str, Candidate]
+
+    @property
+    def session_id(self) -> str:
+        """No session: it may be several."""
+        return ""
+
+
+@frozen
+class EndAttempt(Operation[None]):
+    """Store what became of an attempt to deliver. Without effect on a delivery that was removed.
+
+    Attributes:
+        delivery: the delivery as it is from now on.
+        failed_at: the time at which it failed (UTC); None if it succeeded.
+        pauses: the reason why the webhook is paused from now on; None if it goes on.
+    """
+
+    delivery: Post
+    failed_at: datetime | None
+    pauses: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session of the delivery."""
+        return self.delivery.session_id
+
+
+@frozen
+class Resend(Operation[int]):
+    """Let dead deliveries be due now, as if they were new; return how many there were.
+
+    Attributes:
+        tenant: the tenant of the caller.
+        webhook_id: the webhook.
+        delivery_id: the one delivery; None for all of the webhook.
+    """
+
+    tenant: str
+    webhook_id: str
+    delivery_id: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        """No session: it may be several."""
+        return ""
+
+
+@frozen
+class TidyDeliveries(Operation[int]):
+    """Let each webhook keep as many deliveries as it may, the oldest pending and the newest others.
+
+    Pending ones beyond that are dead from now on, others are removed. Returns how many are dead now.
+    """
+
+    @property
+    def session_id(self) -> str:
+        """No session: it may be several."""
         return ""

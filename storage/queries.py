@@ -21,6 +21,7 @@ from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.views import TurnState
 from warren.conversation.waits import Wait, WaitReason
+from warren.conversation.webhooks import Post, PostState, Webhook
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import By, Figures
 from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
@@ -334,6 +335,62 @@ class DeliveryOf(Query[tuple[Delivery | None, bool]]):
     tenant: str
     trigger_id: str
     delivery_id: str
+
+
+@frozen
+class WebhookRow(Query[Webhook | None]):
+    """A webhook of a tenant; None if there is none of that id."""
+
+    tenant: str
+    webhook_id: str
+
+
+@frozen
+class WebhookList(Query[Rows[tuple[Webhook, int, int]]]):
+    """Webhooks of a tenant, each with the number of its pending deliveries and that of its dead ones.
+
+    Attributes:
+        tenant: the tenant.
+        session_id: only those that are told of this session alone.
+        webhook_id: only the one of this id.
+        limit: the most of them.
+        offset: the number of webhooks to skip, from the oldest one.
+    """
+
+    tenant: str
+    session_id: str | None = None
+    webhook_id: str | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+@frozen
+class DeliveryList(Query[Rows[Post]]):
+    """Deliveries of a webhook of a tenant, the newest first.
+
+    Attributes:
+        tenant: the tenant.
+        webhook_id: the webhook.
+        state: only those in this state.
+        limit: the most of them.
+        offset: the number of deliveries to skip.
+    """
+
+    tenant: str
+    webhook_id: str
+    state: PostState | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+@frozen
+class NextDelivery(Query[datetime | None]):
+    """The earliest time at which a delivery is due; None if none is."""
+
+
+@frozen
+class PendingDeliveries(Query[int]):
+    """How many deliveries of all tenants wait for an attempt."""
 
 
 @frozen

@@ -76,6 +76,17 @@ def too_many_schedules(limit: int) -> CapacityExceededError:
     return CapacityExceededError(problem, cause="tenant_schedules", retryable=False)
 
 
+def no_webhook(webhook_id: str) -> InvalidParamsError:
+    """Return the error for an id that no webhook of the tenant has."""
+    return InvalidParamsError.at("$.webhook_id", f"there is no webhook {webhook_id!r}")
+
+
+def too_many_webhooks(limit: int) -> CapacityExceededError:
+    """Return the error for one webhook more than a tenant may have."""
+    problem = f"the tenant has {limit} webhooks, and may have no more"
+    return CapacityExceededError(problem, cause="tenant_webhooks", retryable=False)
+
+
 # -- stores as a whole
 
 

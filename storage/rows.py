@@ -27,6 +27,13 @@ from warren.conversation.schedules import Misfire, Overlap, Run, RunState, Sched
 from warren.conversation.triggers import DELIVERY_STATES, Delivery, Trigger
 from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.waits import WAIT_REASONS, WAIT_STATES, Wait
+from warren.conversation.webhooks import (
+    POST_STATES,
+    WEBHOOK_EVENTS,
+    Post,
+    Webhook,
+    WebhookEvent,
+)
 from warren.storage.results import Lost
 from warren.storage.standins import NO_SUMMARY
 
@@ -51,6 +58,12 @@ TRIGGER: Final = "id, tenant, creation, problem, secret, body"
 """The columns of a trigger."""
 DELIVERY: Final = "delivery, at, state, body"
 """The columns of a delivery."""
+WEBHOOK: Final = "id, tenant, creation, paused, failing, problem, body"
+"""The columns of a webhook."""
+POST: Final = "id, webhook, tenant, type, created_at, state, due, attempts, attempted_at, status, problem, body"
+"""The columns of a delivery to a webhook, without its session."""
+TOO_MANY: Final = "more deliveries wait than a webhook may have"
+"""The problem of a delivery that is dead at once."""
 MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
@@ -412,6 +425,87 @@ def delivery_in(row: tuple[Any, ...]) -> Delivery:
     rest = codec.decode_stored(_DeliveryDetails, bytes_in(body, "body"))
     found = _one_of(DELIVERY_STATES, state, "state")
     return Delivery(text_in(delivery_id, "delivery"), found, time_in(at, "at"), rest.session_id, rest.problem)
+
+
+@frozen
+class _WebhookDetails:
+    """The column `body` of a webhook."""
+
+    owner: str
+    created_at: datetime
+    url: str
+    secret: str
+    events: tuple[WebhookEvent, ...] = WEBHOOK_EVENTS
+    session_id: str | None = None
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    old_secret: str | None = None
+    old_until: datetime | None = None
+
+
+_WEBHOOK_DETAILS: Final = tuple(attrs.fields_dict(_WebhookDetails))
+
+
+def webhook_to_row(webhook: Webhook) -> tuple[str, str, str | None, int, int | None, str | None, str]:
+    """Return the webhook's values in the order of `WEBHOOK`."""
+    failing = None if webhook.failing_since is None else microseconds(webhook.failing_since)
+    body = codec.encode(part(_WebhookDetails, webhook)).decode()
+    return webhook.webhook_id, webhook.tenant, webhook.key, int(webhook.paused), failing, webhook.problem, body
+
+
+def webhook_in(row: tuple[Any, ...]) -> Webhook:
+    """Return the webhook of a row of `WEBHOOK`. Raises ValueError, whose text has nothing of the secret."""
+    webhook_id, tenant, key, paused, failing, problem, body = row
+    try:
+        rest = codec.decode_stored(_WebhookDetails, bytes_in(body, "body"))
+    except ValueError:
+        raise ValueError("body cannot be read") from None
+    return Webhook(
+        webhook_id=text_in(webhook_id, "id"),
+        tenant=text_in(tenant, "tenant"),
+        key=None if key is None else text_in(key, "creation"),
+        paused=bool(number_in(paused, "paused")),
+        failing_since=None if failing is None else time_in(failing, "failing"),
+        problem=None if problem is None else text_in(problem, "problem"),
+        **{name: getattr(rest, name) for name in _WEBHOOK_DETAILS},
+    )
+
+
+def post_to_row(delivery: Post) -> tuple[Any, ...]:
+    """Return the delivery's values in the order of `POST`."""
+    return (
+        delivery.delivery_id,
+        delivery.webhook_id,
+        delivery.tenant,
+        delivery.type,
+        microseconds(delivery.created_at),
+        delivery.state,
+        None if delivery.due is None else microseconds(delivery.due),
+        delivery.attempts,
+        None if delivery.attempted_at is None else microseconds(delivery.attempted_at),
+        delivery.status,
+        delivery.problem,
+        delivery.body,
+    )
+
+
+def post_in(row: tuple[Any, ...], session_id: Any) -> Post:
+    """Return the delivery of a row of `POST`. Raises ValueError."""
+    delivery_id, webhook_id, tenant, kind, created_at, state, due, attempts, at, status, problem, body = row
+    return Post(
+        delivery_id=text_in(delivery_id, "id"),
+        webhook_id=text_in(webhook_id, "webhook"),
+        tenant=text_in(tenant, "tenant"),
+        session_id=text_in(session_id, "session"),
+        type=_one_of(WEBHOOK_EVENTS, kind, "type"),
+        created_at=time_in(created_at, "created_at"),
+        state=_one_of(POST_STATES, state, "state"),
+        due=None if due is None else time_in(due, "due"),
+        attempts=number_in(attempts, "attempts"),
+        attempted_at=None if at is None else time_in(at, "attempted_at"),
+        status=None if status is None else number_in(status, "status"),
+        problem=None if problem is None else text_in(problem, "problem"),
+        body=text_in(body, "body"),
+    )
 
 
 def _one_of(choices: tuple[C, ...], value: Any, column: str) -> C:

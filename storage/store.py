@@ -57,6 +57,10 @@ class Store(Protocol):
         """
 
     @property
+    def noted(self) -> int:
+        """A number that rises as commits of this process write deliveries to webhooks."""
+
+    @property
     def clock_ahead(self) -> float | None:
         """Seconds by which the store's clock is ahead of this machine's, by the newest renewal; None if it has none."""
 

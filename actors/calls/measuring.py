@@ -92,6 +92,10 @@ def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
     yield _one("warren_evictions_total", "counter", help_, scheduler.evictions)
     help_ = "Calls that were passed on to other nodes."
     yield _one("warren_forwarded_total", "counter", help_, supervisor.shared.counters.forwarded)
+    help_ = "Attempts to deliver to webhooks, by outcome: dead is one that failed for good."
+    yield _counted("warren_webhook_attempts_total", help_, "outcome", supervisor.shared.counters.deliveries)
+    help_ = "Deliveries of the store to webhooks that wait for an attempt, counted once in a lease."
+    yield _one("warren_webhook_deliveries_pending", "gauge", help_, supervisor.pending_deliveries)
     yield _one("warren_subscribers", "gauge", "Readers of events.", supervisor.subscriptions)
 
 

@@ -148,6 +148,7 @@ class Counters:
         compactions: the attempts to compact, by outcome.
         resumed: the turns with which this process has gone on.
         forwarded: the calls that were passed on to other nodes.
+        deliveries: the attempts to deliver to webhooks, by outcome.
         left_out: the tools that were left out of requests.
         now: returns the time as `trio.current_time`, without its look for the clock: a turn asks several times.
     """
@@ -162,6 +163,7 @@ class Counters:
     compactions: Counter[str] = attrs.field(factory=Counter)
     resumed: int = 0
     forwarded: int = 0
+    deliveries: Counter[str] = attrs.field(factory=Counter)
     left_out: LeftOut = attrs.field(factory=LeftOut)
     now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time)
     _others: int = 0  # the models with series that nobody but clients has named

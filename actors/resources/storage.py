@@ -20,7 +20,7 @@ from warren.actors.resources.owner import Owner
 from warren.actors.supervision import Restarts, background
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Node
-from warren.base.values import define, frozen
+from warren.base.values import define
 from warren.mailbox import Mail
 from warren.reports.health import StoreHealth
 from warren.reports.statistics import StorageStatistics
@@ -62,9 +62,11 @@ class Storage(Protocol):
     Attributes:
         durable: whether the rows are elsewhere than in this process: sessions outlive it, and the eviction of an idle
             session frees its memory.
+        on_noted: called each time that commits of this process have written deliveries to webhooks.
     """
 
     durable: ClassVar[bool]
+    on_noted: Callable[[], None]
 
     @property
     def node(self) -> LocalNode | None:
@@ -151,9 +153,13 @@ class Storage(Protocol):
         """The measurements of the writes; None for a store without a queue."""
 
 
-@frozen(eq=False)
+@define(eq=False)
 class DirectStorage:
-    """A store in this process's memory: each operation is applied at once, without an actor or a thread in between."""
+    """A store in this process's memory: each operation is applied at once, without an actor or a thread in between.
+
+    Attributes:
+        on_noted: see Storage.
+    """
 
     durable: ClassVar[bool] = False
     node: ClassVar[LocalNode | None] = None
@@ -165,6 +171,7 @@ class DirectStorage:
     writes: ClassVar[Writes | None] = None
     answers: ClassVar[bool] = True
     _store: "EphemeralStore"
+    on_noted: Callable[[], None] = lambda: None
 
     async def reader(self) -> "Store":
         return self._store
@@ -191,7 +198,11 @@ class DirectStorage:
         """Do nothing: no other process can ask for the session."""
 
     async def write(self, operation: Operation[R]) -> R:
-        return self._store.apply(operation)
+        noted = self._store.noted
+        result = self._store.apply(operation)
+        if self._store.noted != noted:
+            self.on_noted()
+        return result
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:  # noqa: ARG002 - the outcome is never unknown
         return self._store.apply(operation)
@@ -224,6 +235,7 @@ class StorageActor(Owner["Store"]):
         fence: see Storage.
         went_back_at: see Storage.
         on_went_back: called each time that the store was found to have gone back.
+        on_noted: see Storage.
     """
 
     name: ClassVar[str] = "storage"
@@ -233,6 +245,7 @@ class StorageActor(Owner["Store"]):
     fence: Fence = attrs.field(factory=Fence)
     went_back_at: datetime | None = None
     on_went_back: Callable[[], None] = lambda: None
+    on_noted: Callable[[], None] = lambda: None
     _went_back: int = 0
     _releases: dict[str, Release] = attrs.field(factory=dict)
     _clock: Callable[[], datetime] = utc_now  # while the store is opened anew after a crash, that of the former one
@@ -346,7 +359,7 @@ class StorageActor(Owner["Store"]):
             _refuse(batch)
             return True
         outcomes: list[Any] = []
-        key, began = resource.key, self.fence.clock()
+        key, began, noted = resource.key, self.fence.clock(), resource.noted
         self.writes.began()
         try:
             outcomes = await resource.write([cast("Write", mail.message).operation for mail in batch])
@@ -355,6 +368,8 @@ class StorageActor(Owner["Store"]):
             self._look_back(resource)
             if resource.key not in (None, key):  # its leases count from here
                 self.fence.renewed(began, resource.proof, resource.lapses)
+        if resource.noted != noted:
+            self.on_noted()
         for mail, result in zip(batch, outcomes, strict=True):
             if isinstance(result, WarrenError):
                 mail.refuse(result)

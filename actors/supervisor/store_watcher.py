@@ -14,9 +14,11 @@ from warren.base.values import define
 from warren.storage.queries import (
     ANY_TENANT,
     LivingNodes,
+    NextDelivery,
     NextDue,
     NextWake,
     OpenTurns,
+    PendingDeliveries,
     SleepingTurns,
     StoreNews,
     WaitingSessions,
@@ -91,6 +93,8 @@ class StoreWatcher:
         if found or self._supervisor.parked_turns:  # those with parked turns are among them
             await self._count_parked(store)
         self._supervisor.alarm.set(await store.read(NextDue()))
+        self._supervisor.deliveries.set(await store.read(NextDelivery()))
+        self._supervisor.pending_deliveries = await store.read(PendingDeliveries())
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(dict(found))

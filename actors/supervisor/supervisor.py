@@ -66,6 +66,8 @@ class Supervisor:
         waiting_turns: those of which all calls wait, as of the newest look for work, which is once in a lease.
         waking: tells when a suspended turn goes on by itself, or an input is due that has waited for its time.
         alarm: tells when a schedule is due.
+        deliveries: tells when a delivery to a webhook is due.
+        pending_deliveries: how many of them wait, by the newest count.
     """
 
     shared: Shared
@@ -81,6 +83,8 @@ class Supervisor:
     waiting_turns: int = 0
     waking: Alarm = attrs.field(factory=Alarm)
     alarm: Alarm = attrs.field(factory=Alarm)
+    deliveries: Alarm = attrs.field(factory=Alarm)
+    pending_deliveries: int = 0
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
     _telling: dict[str, bool] = attrs.field(factory=dict)  # sessions that are told of notices; True: once more

@@ -111,11 +111,12 @@ def file_fetcher(
 
 
 def _fetcher(allow: Sequence[str], limits: FetchLimits | None, tls: ssl.SSLContext | None) -> "_Fetcher":
-    networks = tuple(map(_network, allow))
+    networks = tuple(map(network, allow))
     return _Fetcher(networks, limits or FetchLimits(), cache(lambda: tls or httpx.create_ssl_context()))
 
 
-def _network(text: str) -> Network:
+def network(text: str) -> Network:
+    """Return the network of a text. Raises FieldValueError."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as exc:
@@ -143,18 +144,47 @@ def _inner(address: Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
+def reached_problem(address: Address, allow: Sequence[Network], *, plain: bool = False) -> str | None:
+    """Return the reason why an address is not reached; None if it is.
+
+    Args:
+        address: the address.
+        allow: networks that are allowed besides the public internet.
+        plain: whether it is to be reached without TLS, which these networks alone are.
+    """
+    meant = _inner(address) or address
+    if any(meant in each for each in allow):
+        return None
+    if not is_public(address):
+        return "is not a public address; only those of the public internet can be fetched"
+    return "must be reached by https://" if plain else None
+
+
+async def _look_up(host: str) -> list[str]:
+    return [str(each[4][0]) for each in await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+
+
 @frozen
-class _Pinned(httpx.AsyncBaseTransport):
-    """An HTTP transport that resolves a name, checks its addresses, and connects to an address that it has checked."""
+class Pinned(httpx.AsyncBaseTransport):
+    """An HTTP transport that resolves a name, checks its addresses, and connects to an address that it has checked.
+
+    Attributes:
+        allow: networks that are allowed besides the public internet.
+        inner: makes the connections.
+        tls_only: whether only these networks are reached without TLS.
+        look_up: returns the addresses of a name. Raises OSError and UnicodeError.
+    """
 
     allow: tuple[Network, ...]
     inner: httpx.AsyncHTTPTransport
+    tls_only: bool = False
+    look_up: Callable[[str], Awaitable[Sequence[str]]] = _look_up
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; see httpx. Raises ToolError if the address is refused."""
         host = request.url.host
         failure: Exception | None = None
-        for address in await self._addresses(host):
+        for address in await self._addresses(host, plain=self.tls_only and request.url.scheme == "http"):
             pinned = httpx.Request(
                 request.method,
                 request.url.copy_with(host=str(address)),
@@ -168,16 +198,15 @@ class _Pinned(httpx.AsyncBaseTransport):
                 failure = exc
         raise failure or ToolError(f"url: {host} has no address")
 
-    async def _addresses(self, host: str) -> list[Address]:
+    async def _addresses(self, host: str, *, plain: bool) -> list[Address]:
         try:
-            found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            found = await self.look_up(host)
         except (OSError, UnicodeError) as exc:
             raise ToolError(f"url: the host {host!r} cannot be found: {exc}") from exc
-        addresses = list(dict.fromkeys(ipaddress.ip_address(each[4][0]) for each in found))
+        addresses = list(dict.fromkeys(map(ipaddress.ip_address, found)))
         for address in addresses:
-            meant = _inner(address) or address
-            if not is_public(address) and not any(meant in network for network in self.allow):
-                problem = "is not a public address; only those of the public internet can be fetched"
+            problem = reached_problem(address, self.allow, plain=plain)
+            if problem is not None:
                 raise ToolError(f"url: {host} is {address}, which {problem}")
         return addresses
 
@@ -207,14 +236,14 @@ class _Fetcher:
         """Get an address within the time limit, and return what `take` makes of the answer. Raises ToolError."""
         try:
             with trio.fail_after(self.limits.seconds):
-                return await self._fetch(_checked(url), accept, take)
+                return await self._fetch(checked(url), accept, take)
         except trio.TooSlowError:
             raise ToolError(f"url: the page took longer than {self.limits.seconds:g} s") from None
         except (httpx.HTTPError, UnicodeError) as exc:  # UnicodeError: a redirect to a host with a bad name
-            raise ToolError(f"url: the page could not be fetched: {_why(exc)}") from exc
+            raise ToolError(f"url: the page could not be fetched: {why(exc)}") from exc
 
     async def _fetch(self, url: httpx.URL, accept: str, take: Callable[[httpx.Response], Awaitable[T]]) -> T:
-        transport = _Pinned(self.allow, httpx.AsyncHTTPTransport(verify=self.tls(), trust_env=False))
+        transport = Pinned(self.allow, httpx.AsyncHTTPTransport(verify=self.tls(), trust_env=False))
         timeout = httpx.Timeout(self.limits.seconds, connect=self.limits.connect_seconds)
         headers = {"user-agent": "warren", "accept": accept, "accept-encoding": "identity"}
         async with httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers, trust_env=False) as client:
@@ -223,7 +252,7 @@ class _Fetcher:
                     target = response.headers.get("location")
                     if response.status_code not in _REDIRECTS or target is None:
                         return await take(response)
-                    url = _checked(_joined(url, target))
+                    url = checked(_joined(url, target))
         raise ToolError(f"url: the page redirects more than {self.limits.redirects} times; the last was to {url}")
 
     async def _file(self, most: int, response: httpx.Response) -> bytes:
@@ -265,7 +294,7 @@ class _Fetcher:
         return bytes(data[:most])
 
 
-def _why(exc: BaseException) -> str:
+def why(exc: BaseException) -> str:
     """Return the first text among an error and its causes: that of a failed handshake is three causes down."""
     cause: BaseException | None = exc
     while cause is not None and not str(cause):
@@ -280,7 +309,7 @@ def _joined(url: httpx.URL, target: str) -> str:
         raise ToolError(f"url: the page redirects to an invalid address: {exc}") from exc
 
 
-def _checked(text: str) -> httpx.URL:
+def checked(text: str) -> httpx.URL:
     """Return the parsed address. Raises ToolError with the problem if it is not allowed."""
     if len(text) > MAX_URL:
         raise ToolError(f"url: is longer than {MAX_URL} characters")

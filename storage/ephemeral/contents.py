@@ -11,6 +11,7 @@ from warren.base.values import define
 from warren.calls.creation import Created
 from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
+from warren.conversation.webhooks import Post, Webhook
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import Key, Sums
@@ -34,6 +35,8 @@ class Contents:
         audit: the newest entries of the audit.
         schedules: the schedules by their ids, each with its newest runs.
         triggers: the triggers by their ids, each with its newest deliveries.
+        webhooks: the webhooks by their ids.
+        deliveries: what is posted to them, by its ids, the oldest first.
         last_input: the number of the newest input.
         started_at: the time at which the store was made.
         said: the newest announcement of this process as a node.
@@ -49,6 +52,8 @@ class Contents:
     audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
     schedules: dict[str, tuple[Schedule, dict[datetime, Run]]] = attrs.field(factory=dict)
     triggers: dict[str, tuple[Trigger, dict[str, Delivery]]] = attrs.field(factory=dict)
+    webhooks: dict[str, Webhook] = attrs.field(factory=dict)
+    deliveries: dict[str, Post] = attrs.field(factory=dict)
     last_input: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement = attrs.field(factory=Announcement)

@@ -20,6 +20,7 @@ from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.triggers import key_of as key_of_delivery
 from warren.conversation.waits import Wait
+from warren.conversation.webhooks import Post, Webhook
 from warren.reports.audit import AuditPage, cursor_of
 from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
 from warren.storage import queries as ask
@@ -356,6 +357,43 @@ def _is_busy(store: Contents, trigger: Trigger, delivery: Delivery) -> bool:
     return found.outcome is None or (found.outcome == UNKNOWN and session.record.turn is not None)
 
 
+def _webhook(store: Contents, query: ask.WebhookRow) -> Webhook | None:
+    found = store.webhooks.get(query.webhook_id)
+    return None if found is None or found.tenant != query.tenant else found
+
+
+def _webhooks(store: Contents, query: ask.WebhookList) -> Rows[tuple[Webhook, int, int]]:
+    found = [
+        each
+        for each in store.webhooks.values()
+        if each.tenant == query.tenant
+        and query.session_id in (None, each.session_id)
+        and query.webhook_id in (None, each.webhook_id)
+    ]
+    counted = Counter((each.webhook_id, each.state) for each in store.deliveries.values())
+    of = [(each, counted[each.webhook_id, "pending"], counted[each.webhook_id, "dead"]) for each in found]
+    return _rows(of[query.offset : query.offset + query.limit])
+
+
+def _deliveries(store: Contents, query: ask.DeliveryList) -> Rows[Post]:
+    found = [
+        each
+        for each in reversed(store.deliveries.values())
+        if each.tenant == query.tenant and each.webhook_id == query.webhook_id and query.state in (None, each.state)
+    ]
+    return _rows(found[query.offset : query.offset + query.limit])
+
+
+def _next_delivery(store: Contents, _query: ask.NextDelivery) -> datetime | None:
+    active = {each.webhook_id for each in store.webhooks.values() if not each.paused}
+    due = (each.due for each in store.deliveries.values() if each.due is not None and each.webhook_id in active)
+    return min(due, default=None)
+
+
+def _pending(store: Contents, _query: ask.PendingDeliveries) -> int:
+    return sum(each.state == "pending" for each in store.deliveries.values())
+
+
 def _open_turns(store: Contents, query: ask.OpenTurns) -> Counter[str]:
     left = (each.record for each in _of(store, query.tenant) if not each.held)
     return Counter(record.tenant for record in left if record.turn is not None and record.turn.wakes is None)
@@ -406,6 +444,11 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.TriggerRow: _trigger,
     ask.TriggerList: _triggers,
     ask.DeliveryOf: _delivery,
+    ask.WebhookRow: _webhook,
+    ask.WebhookList: _webhooks,
+    ask.DeliveryList: _deliveries,
+    ask.NextDelivery: _next_delivery,
+    ask.PendingDeliveries: _pending,
     ask.PeerNamed: _named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _count,

@@ -22,12 +22,21 @@ from warren.conversation.records import SessionRecord
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
 from warren.conversation.triggers import KEPT_DELIVERIES, Delivery, Trigger
 from warren.conversation.waits import forgetting
+from warren.conversation.webhooks import (
+    KEPT_DEAD,
+    KEPT_DELIVERED,
+    KEPT_PENDING,
+    Candidate,
+    Webhook,
+    choose,
+)
 from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
 from warren.storage.ephemeral.sessions import Entered, EphemeralSession
 from warren.storage.ledger import add_charges
 from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf
+from warren.storage.noticing import notices_of
 from warren.storage.operations import (
     UNKNOWN,
     Advance,
@@ -42,7 +51,9 @@ from warren.storage.operations import (
     Delete,
     DropSchedule,
     DropTrigger,
+    DropWebhook,
     DueSchedule,
+    EndAttempt,
     EndInputs,
     Enqueue,
     Enqueued,
@@ -55,14 +66,19 @@ from warren.storage.operations import (
     Operation,
     PutSchedule,
     PutTrigger,
+    PutWebhook,
     Release,
     RequestHandover,
+    Resend,
     Reserve,
     Sent,
     StoreAnswer,
     Sweep,
+    TakeDeliveries,
     TakeDue,
     Taken,
+    TakenDeliveries,
+    TidyDeliveries,
 )
 from warren.storage.queries import Query
 from warren.storage.refusals import (
@@ -72,14 +88,16 @@ from warren.storage.refusals import (
     name_taken,
     no_schedule,
     no_trigger,
+    no_webhook,
     not_found,
     taken_over,
     too_many_children,
     too_many_schedules,
     too_many_triggers,
+    too_many_webhooks,
     waits_no_more,
 )
-from warren.storage.rows import in_background, key_of
+from warren.storage.rows import TOO_MANY, in_background, key_of
 
 R = TypeVar("R")
 ENDED: Final = 1_000
@@ -97,10 +115,12 @@ class EphemeralStore(Contents):
     Attributes:
         keep_events: rows of each session's event log that are kept, the newest ones.
         keep_outcomes: bytes of the outcomes of inputs with keys that are kept, the newest ones of all sessions.
+        noted: see Store.
     """
 
     keep_events: int = KEEP_EVENTS
     keep_outcomes: int = KEEP_OUTCOMES
+    noted: int = 0
     _ended_rows: int = 0
     _outcomes: deque[Entered] = attrs.field(factory=deque)
     _outcome_bytes: int = 0
@@ -179,6 +199,8 @@ class EphemeralStore(Contents):
         if operation.inputs.numbers:
             self._keep(session.inbox.store_outcome(operation.inputs))
         self._send(operation.sends)
+        if self.webhooks:
+            self._note(operation, session)
         if operation.calls or operation.settles:
             session.set_calls(operation.calls, settles=operation.settles)
         if operation.waits:
@@ -298,6 +320,8 @@ class EphemeralStore(Contents):
             del self.schedules[schedule_id]
         for trigger_id in [each.trigger_id for each, _ in self.triggers.values() if each.session_id == session_id]:
             del self.triggers[trigger_id]
+        if isinstance(operation, Delete):
+            self._drop_webhooks_of(session_id)
         tenant, peer = session.record.tenant, session.record.options.peer
         if peer is not None:
             self.names.pop((tenant, peer.name), None)
@@ -496,6 +520,114 @@ class EphemeralStore(Contents):
             dict(newest),
         )
 
+    def _note(self, operation: Commit, session: EphemeralSession) -> None:
+        """Write the deliveries of a commit."""
+        tenant, now = operation.record.tenant, self.now()
+        listening = [each for each in self.webhooks.values() if each.tenant == tenant and not each.paused]
+        for notice in notices_of(operation, listening):
+            wait = notice.wait
+            known = None if wait is None else session.waits.get(wait.key)
+            if wait is None or known is None or known.since != wait.since:
+                self.deliveries[notice.delivery.delivery_id] = notice.delivery.changed(due=now)
+                self.noted += 1
+
+    def _drop_webhooks_of(self, session_id: str) -> None:
+        for webhook_id in [each.webhook_id for each in self.webhooks.values() if each.session_id == session_id]:
+            self._drop_webhook(webhook_id)
+        for each in [each for each in self.deliveries.values() if each.session_id == session_id]:
+            del self.deliveries[each.delivery_id]
+
+    def _drop_webhook(self, webhook_id: str) -> None:
+        del self.webhooks[webhook_id]
+        for each in [each for each in self.deliveries.values() if each.webhook_id == webhook_id]:
+            del self.deliveries[each.delivery_id]
+
+    def put_webhook(self, operation: PutWebhook) -> Webhook:
+        """Apply the operation."""
+        webhook = operation.webhook
+        mine = [each for each in self.webhooks.values() if each.tenant == webhook.tenant]
+        known = next((each for each in mine if each.key is not None and each.key == webhook.key), None)
+        if known is not None and not operation.replaces:
+            return known
+        if webhook.session_id is not None and self._session(webhook.session_id).record.tenant != webhook.tenant:
+            raise not_found(webhook.session_id)
+        if operation.replaces and all(each.webhook_id != webhook.webhook_id for each in mine):
+            raise no_webhook(webhook.webhook_id)
+        if not operation.replaces and len(mine) >= operation.limit:
+            raise too_many_webhooks(operation.limit)
+        self.webhooks[webhook.webhook_id] = webhook
+        self._add(operation.audit)
+        return webhook
+
+    def drop_webhook(self, operation: DropWebhook) -> bool:
+        """Apply the operation."""
+        found = self.webhooks.get(operation.webhook_id)
+        if found is None or found.tenant != operation.tenant:
+            return False
+        self._drop_webhook(operation.webhook_id)
+        self._add(operation.audit)
+        return True
+
+    def take_deliveries(self, operation: TakeDeliveries) -> TakenDeliveries:
+        """Apply the operation: no other process takes any."""
+        now = self.now()
+        active = {each.webhook_id: each for each in self.webhooks.values() if not each.paused}
+        waiting = [each for each in self.deliveries.values() if each.due is not None and each.webhook_id in active]
+        due = sorted((each for each in waiting if each.due and each.due <= now), key=lambda each: each.due or now)
+        found = [
+            Candidate(
+                each.delivery_id,
+                each.webhook_id,
+                each.tenant,
+                active[each.webhook_id].failing_since is not None,
+            )
+            for each in due
+        ]
+        chosen, more = choose(found, operation.at_work)
+        later = min((each.due for each in waiting if each.due and each.due > now), default=None)
+        taken = [(self.deliveries[each.delivery_id], active[each.webhook_id]) for each in chosen]
+        return TakenDeliveries(taken, more, later)
+
+    def end_attempt(self, operation: EndAttempt) -> None:
+        """Apply the operation."""
+        delivery = operation.delivery
+        if delivery.delivery_id not in self.deliveries:
+            return
+        self.deliveries[delivery.delivery_id] = delivery
+        webhook, failed_at = self.webhooks[delivery.webhook_id], operation.failed_at
+        webhook = webhook.changed(failing_since=failed_at and (webhook.failing_since or failed_at))
+        if operation.pauses is not None and not webhook.paused:
+            webhook = webhook.changed(paused=True, problem=operation.pauses)
+        self.webhooks[delivery.webhook_id] = webhook
+
+    def resend(self, operation: Resend) -> int:
+        """Apply the operation."""
+        dead = [
+            each
+            for each in self.deliveries.values()
+            if each.tenant == operation.tenant
+            and each.webhook_id == operation.webhook_id
+            and operation.delivery_id in (None, each.delivery_id)
+            and each.state == "dead"
+        ]
+        for each in dead:
+            again = each.changed(state="pending", due=self.now(), attempts=0)
+            self.deliveries[each.delivery_id] = again
+        return len(dead)
+
+    def tidy(self, _operation: TidyDeliveries) -> int:
+        """Apply the operation."""
+        dead = 0
+        for webhook_id in self.webhooks:
+            mine = [each for each in self.deliveries.values() if each.webhook_id == webhook_id]
+            for each in [each for each in mine if each.state == "pending"][KEPT_PENDING:]:
+                self.deliveries[each.delivery_id] = each.changed(state="dead", due=None, problem=TOO_MANY)
+                dead += 1
+            for state, kept in (("dead", KEPT_DEAD), ("delivered", KEPT_DELIVERED)):
+                for each in [each for each in mine if each.state == state][:-kept]:
+                    del self.deliveries[each.delivery_id]
+        return dead
+
     def nothing(self, operation: DeclineHandover | Erased) -> None:
         """Do nothing: no other process asks, and no copy is due to be erased."""
 
@@ -551,6 +683,12 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     PutTrigger: EphemeralStore.put_trigger,
     DropTrigger: EphemeralStore.drop_trigger,
     KeepDelivery: EphemeralStore.keep_delivery,
+    PutWebhook: EphemeralStore.put_webhook,
+    DropWebhook: EphemeralStore.drop_webhook,
+    TakeDeliveries: EphemeralStore.take_deliveries,
+    EndAttempt: EphemeralStore.end_attempt,
+    Resend: EphemeralStore.resend,
+    TidyDeliveries: EphemeralStore.tidy,
 }
 
 

@@ -117,7 +117,7 @@ def _counted(table: str, conditions: Mapping[Home, str]) -> Mapping[Home, str]:
 
 
 TABLES: Final[Mapping[Home, Sequence[str]]] = {
-    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "calls", "waits", "attachments"),
+    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "calls", "waits", "deliveries", "attachments"),
     "postgres": (
         "messages",
         "events",
@@ -125,6 +125,7 @@ TABLES: Final[Mapping[Home, Sequence[str]]] = {
         "inbox",
         "calls",
         "waits",
+        "deliveries",
         "creations",
         "requests",
         "attachments",
@@ -172,6 +173,7 @@ UNUSED: Final[Mapping[Home, str]] = {
     "postgres": "NOT EXISTS (SELECT FROM warren.attachments WHERE blob = key)",
 }
 """Conditions for bytes that no session has."""
+BAD_HOOKS: Final = f"typeof(hooks) NOT IN ('integer', 'null') OR hooks NOT BETWEEN 0 AND {MAX_NUMBER}"
 BAD_HEX: Final = "{0} IS NOT NULL AND (typeof({0}) <> 'text' OR length({0}) <> 64 OR {0} GLOB '*[^0-9a-f]*')"
 NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
 _BAD_NUMBER: Final = f"""
@@ -222,6 +224,12 @@ BESIDE: Final = (
         "cluster",
         "the secret of completion tokens is damaged: no token is taken that was made before, and a new one is made",
         {"sqlite": f"SELECT count(*) FROM cluster WHERE {BAD_HEX.format('completions')}"},
+        fixable=True,
+    ),
+    RowCheck(
+        "cluster",
+        "the number of the webhooks is damaged: the next change of one makes a new one",
+        {"sqlite": f"SELECT count(*) FROM cluster WHERE {BAD_HOOKS}"},
         fixable=True,
     ),
     RowCheck(

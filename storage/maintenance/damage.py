@@ -181,6 +181,22 @@ def _check_delivery(row: tuple[Any, ...]) -> None:
     rows.delivery_in(tuple(delivery))
 
 
+def _check_webhook(row: tuple[Any, ...]) -> None:
+    session, *webhook = row
+    if session is not None:
+        rows.number_in(session, "session")
+    if not TENANT.fullmatch(rows.webhook_in(tuple(webhook)).tenant):
+        raise ValueError("tenant is no name of a tenant")
+
+
+def _check_post(row: tuple[Any, ...]) -> None:
+    holder, *delivery = row
+    if holder is not None:
+        rows.number_in(holder, "holder")
+    if not TENANT.fullmatch(rows.post_in(tuple(delivery), b"").tenant):
+        raise ValueError("tenant is no name of a tenant")
+
+
 def _check_blob(row: tuple[Any, ...]) -> None:
     tenant, hashed, kind = row
     if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
@@ -207,6 +223,8 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "trigger_deliveries": _Table(
         raw(f"session, trigger_key, tenant, {rows.DELIVERY}"), _check_delivery, "FROM trigger_deliveries"
     ),
+    "webhooks": _Table(raw(f"session, {rows.WEBHOOK}"), _check_webhook, "FROM webhooks"),
+    "deliveries": _Table(raw(f"holder, {rows.POST}"), _check_post, _BELONGS.format("deliveries")),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
@@ -228,6 +246,8 @@ _ROWIDS: Final = {
     "waits": "key",
     "schedules": "key",
     "triggers": "key",
+    "webhooks": "key",
+    "deliveries": "key",
 }
 
 

@@ -295,6 +295,7 @@ def _set_rows_aside(db: apsw.Connection, holder: Holder, folder: Path) -> tuple[
     db.execute(f"DELETE FROM requests WHERE {checks.NO_HOLDER}")
     for column in SECRETS.values():
         db.execute(f"UPDATE cluster SET {column} = NULL WHERE {checks.BAD_HEX.format(column)}")
+    db.execute(f"UPDATE cluster SET hooks = NULL WHERE {checks.BAD_HOOKS}")
     for table, where in (keys := unreadable_keys(db)):
         keep(db, folder, table, where, "it cannot be read")
         db.execute(f"DELETE FROM {table} WHERE {where}")

@@ -13,8 +13,9 @@ from warren.reports.ledger import COUNTS
 from warren.storage.auditing import COLUMNS as ENTRY
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY, sums_of, values_of
+from warren.storage.noticing import Hooks
 from warren.storage.operations import MAX_OUTCOMES, Commit
-from warren.storage.postgres import audit, waits
+from warren.storage.postgres import audit, waits, webhooks
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.refusals import built_on_sand, key_used, name_taken, not_found, taken_over
@@ -53,12 +54,13 @@ _OF_TURNS: Final = (
     ("text", "text", "text", "text", "int8", "int8", "text"),
 )
 """The sessions whose tool calls go, tool calls with a new state, and what they wait for."""
+_NOTICES: Final = (webhooks.TYPES,)
 _ADDED: Final = (*COUNTS, "priced")
 
 
 def _numbered(*tables: Sequence[str]) -> list[str]:
-    """Return the arguments of `unnest` for each table of values; the first four parameters are the writer's."""
-    number, arguments = 5, []
+    """Return the arguments of `unnest` for each table of values; the first five parameters are the writer's."""
+    number, arguments = 6, []
     for table in tables:
         arguments.append(", ".join(f"${number + at}::{kind}[]" for at, kind in enumerate(table)))
         number += len(table)
@@ -68,14 +70,16 @@ def _numbered(*tables: Sequence[str]) -> list[str]:
 _SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES = _numbered(*_TABLES)
 # `gate` fences the connection: one that was replaced after a fault writes nothing any more, and none does to a store
 # that has gone back behind the group before this one. It keeps its row locked to the end of the transaction, so that
-# the next connection learns for good whether this group is committed.
+# the next connection learns for good whether this group is committed. It lets nothing through either if the
+# webhooks are others than those that the process knows: it would miss what one of them is to be told of.
 # The WHERE of `saved` fences the session: a tombstone, and a session under another lease, are left alone, and then its
 # id does not come back. So is one that lacks what the turn follows, and none is made then. An archived session stays
 # archived. Labels and a title that is there are kept: they may have changed during the turn.
 STATEMENT: Final = f"""
 WITH gate AS (
     UPDATE warren.writers SET groups = $1::int8
-    WHERE holder = $2::int AND generation = $3::int8 AND groups = $4::int8 RETURNING holder
+    WHERE holder = $2::int AND generation = $3::int8 AND groups = $4::int8
+        AND (SELECT hooks FROM warren.meta) IS NOT DISTINCT FROM $5::int8 RETURNING holder
 ), saved AS (
     INSERT INTO warren.sessions ({COLUMNS}, marks, peer, epoch, holder)
     SELECT {COLUMNS}, marks::text[], peer, epoch, gate.holder FROM unnest({_SESSIONS}) AS given({_NAMES}), gate
@@ -130,7 +134,8 @@ WITH gate AS (
     JOIN saved USING (session_id), gate
     GROUP BY tenant, hour, payer, model, gate.holder
     ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{each} = u.{each} + excluded.{each}" for each in _ADDED)}
-) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved)
+) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved),
+    (SELECT hooks IS NOT DISTINCT FROM $5::int8 FROM warren.meta)
 """
 # Of groups that create sessions, and of those with tool calls of open turns; all others do without their parameters.
 _AUDITED: Final = """
@@ -164,10 +169,13 @@ settling AS (
 
 
 @cache
-def _statement(*, creates: bool, calls: bool) -> str:
-    """Return the statement of a group that creates sessions, or changes tool calls of open turns, or both."""
+def _statement(*, creates: bool, calls: bool, notices: bool) -> str:
+    """Return the statement of a group that creates sessions, changes tool calls of open turns, or has notices."""
     parts = list[str]()
-    more = _numbered(*_TABLES, *(_ENTRY if creates else ()), *(_OF_TURNS if calls else ()))[len(_TABLES) :]
+    of_turns, noted = _OF_TURNS if calls else (), _NOTICES if notices else ()
+    more = _numbered(*_TABLES, *(_ENTRY if creates else ()), *of_turns, *noted)[len(_TABLES) :]
+    if notices:
+        parts.append(webhooks.NOTED.format(notices=more.pop()))
     if creates:
         columns = ", ".join(f"given.{each.strip()}" for each in ENTRY.split(","))
         parts.append(_AUDITED.format(names=ENTRY, columns=columns, entries=more[0]))
@@ -197,24 +205,37 @@ class SupersededError(Exception):
     """Another connection of this holder has taken over: this one may not write any more."""
 
 
-async def commit_all(db: Connection, writer: Place, commits: Sequence[Commit]) -> set[str]:
+async def commit_all(db: Connection, writer: Place, commits: Sequence[Commit], hooks: Hooks) -> set[str]:
     """Store the ends of turns of different sessions; return the ids of those that are stored. The others are fenced.
 
     Args:
         db: the connection that writes.
         writer: the place of the group.
         commits: the ends of turns, at most `MOST`.
+        hooks: the webhooks that this process knows; if they have changed, they are read anew, and it tries again.
 
     Raises SupersededError, and as `Connection.fetch`: then nothing is stored.
     """
     entries = [audit.values_of(each.audit) for each in commits if each.audit is not None]
     calls = any(each.settles or each.calls or each.waits for each in commits)
-    statement = _statement(creates=bool(entries), calls=calls) if entries or calls else STATEMENT
     given = parameters(commits) + (audit.columns(entries) if entries else []) + (_of_turns(commits) if calls else [])
-    ((gate, saved),) = await db.fetch(statement, *writer, *given)
-    if not gate:
-        raise SupersededError
-    return {unescaped(session_id) for session_id in saved or ()}
+    while True:
+        notices = _noticed(commits, hooks)
+        special = entries or calls or notices
+        statement = _statement(creates=bool(entries), calls=calls, notices=bool(notices)) if special else STATEMENT
+        more = _arrays((notices,), _NOTICES) if notices else []
+        ((gate, saved, still),) = await db.fetch(statement, *writer, hooks.number, *given, *more)
+        if gate:
+            hooks.noted += bool(notices)
+            return {unescaped(session_id) for session_id in saved or ()}
+        if still:
+            raise SupersededError
+        await webhooks.look(db, hooks)
+
+
+def _noticed(commits: Sequence[Commit], hooks: Hooks) -> list[tuple[Value | bytes, ...]]:
+    """Return the rows of what commits tell webhooks of."""
+    return [webhooks.values_of(each.session_id, notice) for each in commits for notice in hooks.notices(each)]
 
 
 async def fenced(db: Connection, me: int, commit: Commit) -> WarrenError:

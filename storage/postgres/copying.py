@@ -45,6 +45,8 @@ _ORDER: Final = {
     "schedule_runs": ("schedule", "due"),
     "triggers": ("key",),
     "trigger_deliveries": ("trigger_key", "delivery"),
+    "webhooks": ("key",),
+    "deliveries": ("key",),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
     "memory_tombstones": ("session", "position"),
@@ -52,7 +54,7 @@ _ORDER: Final = {
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
     " sha256 media_type name who action node source payer call_id reason wait_id creation"
-    " problem secret delivery".split()
+    " problem secret delivery webhook type".split()
 )
 _TEXT_KEYS: Final = frozenset(
     {
@@ -67,6 +69,9 @@ _TEXT_KEYS: Final = frozenset(
         ("trigger_deliveries", "state"),
         ("schedules", "id"),
         ("triggers", "id"),
+        ("webhooks", "id"),
+        ("deliveries", "id"),
+        ("deliveries", "state"),
     }
 )
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -116,6 +121,8 @@ _NUMBERED: Final = (
     ("waits", "key"),
     ("schedules", "key"),
     ("triggers", "key"),
+    ("webhooks", "key"),
+    ("deliveries", "key"),
 )
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """

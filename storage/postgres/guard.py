@@ -28,6 +28,8 @@ TABLES: Final = (
     "schedule_runs",
     "triggers",
     "trigger_deliveries",
+    "webhooks",
+    "deliveries",
     "creations",
     "attachments",
     "blobs",

@@ -25,6 +25,7 @@ from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.settings.config import PostgresConfig
 from warren.storage.membership import ForgottenError, boot_time, is_newest, new_key, now, status_of, status_text
+from warren.storage.noticing import Hooks
 from warren.storage.own_process import has_ended, own_name
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
@@ -158,6 +159,7 @@ class Holder:
         went_back: how often the store went back: each time this process died as a holder, and became another one.
         clock_ahead: see Store.
         process: the name by which others can tell that this process has ended; None if they cannot.
+        hooks: the webhooks of the store.
     """
 
     name: str
@@ -171,6 +173,7 @@ class Holder:
     went_back: int = 0
     clock_ahead: float | None = None
     process: str | None = attrs.field(factory=own_name)
+    hooks: Hooks = attrs.field(factory=Hooks)
     _renewals: int = 0
     _confirmed: int = 0  # the newest of these renewals that is known to be stored
     _locked: Connection | None = None  # the connection that has the lock
@@ -247,6 +250,7 @@ class Holder:
         self.die()
         self.went_back += 1
         self.lapses += 1
+        self.hooks.forget()
 
     def _status(self) -> str:
         return status_text(self.started_at, self.said, self._renewals, self.clock_ahead, self.process)

@@ -15,7 +15,17 @@ from warren.conversation.inputs import retiring
 from warren.conversation.records import SessionRecord
 from warren.conversation.waits import forgetting
 from warren.storage import operations as ops
-from warren.storage.postgres import attachments, audit, delegating, forking, inbox, schedules, triggers, waits
+from warren.storage.postgres import (
+    attachments,
+    audit,
+    delegating,
+    forking,
+    inbox,
+    schedules,
+    triggers,
+    waits,
+    webhooks,
+)
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped, unescaped
 from warren.storage.postgres.inbox import LAST, owner_of
@@ -223,6 +233,7 @@ async def delete(operation: ops.Delete, db: Connection, holder: Holder) -> None:
     session, state = await _writable(db, holder, operation.session_id)
     if state != DELETED:
         await attachments.drop(db, session)
+        await webhooks.drop_of(db, session)
         await db.fetch(_BURY, session, escaped(operation.session_id))
         await inbox.send(db, operation.sends)
         await inbox.send_down(db, operation.session_id, retiring("delete"))
@@ -283,6 +294,12 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.PutTrigger: triggers.put,
     ops.DropTrigger: triggers.drop,
     ops.KeepDelivery: triggers.keep,
+    ops.PutWebhook: webhooks.put,
+    ops.DropWebhook: webhooks.drop,
+    ops.TakeDeliveries: webhooks.take,
+    ops.EndAttempt: webhooks.end_attempt,
+    ops.Resend: webhooks.resend,
+    ops.TidyDeliveries: webhooks.tidy,
 }
 
 

@@ -14,7 +14,7 @@ from warren.conversation.records import EventRow, MessageRow, SessionRecord, Spa
 from warren.conversation.views import TurnState
 from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
-from warren.storage.postgres import attachments, audit, inbox, ledger, schedules, triggers, waits
+from warren.storage.postgres import attachments, audit, inbox, ledger, schedules, triggers, waits, webhooks
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard
@@ -456,6 +456,11 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.TriggerRow: triggers.row,
     ask.TriggerList: triggers.page,
     ask.DeliveryOf: triggers.delivery,
+    ask.WebhookRow: webhooks.row,
+    ask.WebhookList: webhooks.page,
+    ask.DeliveryList: webhooks.deliveries,
+    ask.NextDelivery: webhooks.next_due,
+    ask.PendingDeliveries: webhooks.pending,
     ask.PeerNamed: _named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _sessions,

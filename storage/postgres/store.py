@@ -89,6 +89,10 @@ class PostgresStore:
         return self.me.key
 
     @property
+    def noted(self) -> int:
+        return self.me.hooks.noted
+
+    @property
     def clock_ahead(self) -> float | None:
         return self.me.clock_ahead
 

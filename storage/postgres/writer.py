@@ -334,7 +334,7 @@ class Writer:
         writer = number, holder, self._generation or 0, number
         for first in range(0, len(turns), MOST):
             part = {at: cast("Commit", operations[at]) for at in turns[first : first + MOST]}
-            stored = await commit_all(db, writer, list(part.values()))
+            stored = await commit_all(db, writer, list(part.values()), self.holder.hooks)
             for at, each in part.items():
                 outcomes[at] = None if each.session_id in stored else await fenced(db, holder, each)
         for at in others:
@@ -352,7 +352,7 @@ class Writer:
         # Only a lost connection makes the group unanswered: reads wait for such a group, and for no other one.
         group = _Group(writer[0], turns, None)
         try:
-            stored = await commit_all(db, writer, turns)
+            stored = await commit_all(db, writer, turns, self.holder.hooks)
         except WrongServerError:
             raise
         except LostError as exc:
@@ -372,7 +372,7 @@ class Writer:
 
     async def _outcome(self, db: Connection, writer: Place, operation: Operation[Any]) -> Any:
         if isinstance(operation, Commit):
-            stored = await commit_all(db, writer, [operation])
+            stored = await commit_all(db, writer, [operation], self.holder.hooks)
             if not stored:
                 return await fenced(db, writer[1], operation)
             # Not in the statement of the turns, which would pass over a session that it changes itself.

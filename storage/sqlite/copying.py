@@ -56,6 +56,8 @@ _ORDER: Final = {
     "schedule_runs": ("schedule", "due"),
     "triggers": ("key",),
     "trigger_deliveries": ("trigger_key", "delivery"),
+    "webhooks": ("key",),
+    "deliveries": ("key",),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {

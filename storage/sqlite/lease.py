@@ -32,6 +32,7 @@ from warren.storage.membership import (
     status_of,
     status_text,
 )
+from warren.storage.noticing import Hooks
 from warren.storage.rows import MAX_NUMBER, SEQ_STRIDE, shown
 from warren.storage.sqlite.columns import raw
 
@@ -98,6 +99,7 @@ class Holder:
         said: what this process has said of itself last; None if it is no node.
         went_back: how often the store went back: each time this process died as a holder, and became another one.
         wrote: the session that this process has changed last, and the number of the change.
+        hooks: the webhooks of the store.
     """
 
     folder: Path
@@ -110,6 +112,7 @@ class Holder:
     said: Announcement | None = None
     went_back: int = 0
     wrote: tuple[int, int] = (0, 0)
+    hooks: Hooks = attrs.field(factory=Hooks)
     _witness: tuple[int, int] = (0, 0)  # the newest one of a group that is committed
     _renewals: int = 0
     _confirmed: int = 0  # the newest of these renewals that is known to be stored
@@ -172,6 +175,7 @@ class Holder:
         self.die()
         self.went_back += 1
         self.lapses += 1
+        self.hooks.forget()
 
     def leave(self, db: "apsw.Connection") -> None:
         """Remove its row, inside a transaction: its sessions are free for all processes."""

@@ -52,7 +52,7 @@ from warren.storage.rows import (
     row_to_record,
     sound_waits,
 )
-from warren.storage.sqlite import attachments, audit, open_turns, schedules, triggers, waits
+from warren.storage.sqlite import attachments, audit, open_turns, schedules, triggers, waits, webhooks
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, send, send_down, set_aside, store_outcome, waiting
@@ -128,10 +128,12 @@ _BURY: Final = f"""
 def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> list[WarrenError | None]:
     """Write the rows of turns of different sessions; return the refusal of each, or None, in order."""
     keys = _save(turns, db, holder)
+    webhooks.look(db, holder)
     outcomes: list[WarrenError | None] = []
     messages: list[Any] = []
     events: list[Any] = []
     steps: list[tuple[int, Commit]] = []
+    stored: list[tuple[int, Commit]] = []
     for turn in turns:
         try:
             key = _begin(turn, db, holder) if turn.base is None else keys.get(turn.session_id)
@@ -141,6 +143,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
             outcomes.append(exc)
             continue
         outcomes.append(None)
+        stored.append((key, turn))
         for row in turn.messages:
             messages += key, row.position, microseconds(row.created_at), row.body.decode()
         for item in turn.events:
@@ -155,6 +158,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
             steps.append((key, turn))
     execute_rows(db, _ADD_MESSAGES, 4, messages)
     execute_rows(db, _ADD_EVENTS, 6, events)
+    webhooks.note(db, holder, stored)
     if steps:
         open_turns.set_calls(db, steps)
     return outcomes
@@ -315,6 +319,7 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     db.execute("DELETE FROM waits WHERE session = ?", (key,))
     schedules.drop_of(db, key)
     triggers.drop_of(db, key)
+    webhooks.drop_of(db, key)
     attachments.drop(db, key)
     send(db, operation.sends)
     send_down(db, operation.session_id, retiring("delete"))

@@ -37,7 +37,18 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
-from warren.storage.sqlite import attachments, audit, handover, inbox, ledger, open_turns, schedules, triggers, waits
+from warren.storage.sqlite import (
+    attachments,
+    audit,
+    handover,
+    inbox,
+    ledger,
+    open_turns,
+    schedules,
+    triggers,
+    waits,
+    webhooks,
+)
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.lease import Holder
@@ -317,6 +328,11 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.TriggerRow: triggers.row,
     ask.TriggerList: triggers.page,
     ask.DeliveryOf: triggers.delivery,
+    ask.WebhookRow: webhooks.row,
+    ask.WebhookList: webhooks.page,
+    ask.DeliveryList: webhooks.deliveries,
+    ask.NextDelivery: webhooks.next_due,
+    ask.PendingDeliveries: webhooks.pending,
     ask.PeerNamed: inbox.named,
     ask.CreatedUnder: _creation,
     ask.SessionCount: _sessions,

@@ -94,6 +94,10 @@ class SqliteStore:
         return self.me.key
 
     @property
+    def noted(self) -> int:
+        return self.me.hooks.noted
+
+    @property
     def clock_ahead(self) -> None:
         return
 

@@ -27,6 +27,8 @@ from warren.storage.operations import (
     Delete,
     DropSchedule,
     DropTrigger,
+    DropWebhook,
+    EndAttempt,
     EndInputs,
     Enqueue,
     Erased,
@@ -36,12 +38,16 @@ from warren.storage.operations import (
     Operation,
     PutSchedule,
     PutTrigger,
+    PutWebhook,
     Release,
     RequestHandover,
+    Resend,
     Reserve,
     StoreAnswer,
     Sweep,
+    TakeDeliveries,
     TakeDue,
+    TidyDeliveries,
 )
 from warren.storage.refusals import went_back
 from warren.storage.sqlite import (
@@ -55,6 +61,7 @@ from warren.storage.sqlite import (
     operations,
     schedules,
     triggers,
+    webhooks,
 )
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import UNORDERED, close_writer, impatient, transaction
@@ -66,7 +73,7 @@ from warren.storage.sqlite.replacement import BYSTANDERS, Files, abandon, check_
 
 R_co = TypeVar("R_co", covariant=True)
 Applier = Callable[[Any, apsw.Connection, Holder], Any]
-ADD_CLUSTER: Final = "INSERT INTO cluster SELECT NULL, NULL WHERE NOT EXISTS (SELECT 1 FROM cluster)"
+ADD_CLUSTER: Final = "INSERT INTO cluster (secret) SELECT NULL WHERE NOT EXISTS (SELECT 1 FROM cluster)"
 """SQL that adds the row of the secrets, if it is missing."""
 APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Claim: operations.claim,
@@ -93,6 +100,12 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     PutTrigger: triggers.put,
     DropTrigger: triggers.drop,
     KeepDelivery: triggers.keep,
+    PutWebhook: webhooks.put,
+    DropWebhook: webhooks.drop,
+    TakeDeliveries: webhooks.take,
+    EndAttempt: webhooks.end_attempt,
+    Resend: webhooks.resend,
+    TidyDeliveries: webhooks.tidy,
 }
 
 

@@ -315,6 +315,7 @@ class GoingBack:
     group: int = 25
     at_write: bool = False
     written: int = 0
+    noted: int = 0
 
     def go_back(self) -> None:
         """Go back."""

@@ -136,6 +136,7 @@ BOUNDS: Final = (
     Bound("triggers", "tenant", "limits.triggers", "refused"),
     Bound("characters of a prompt with a body in it", "trigger", MAX_PROMPT, "refused: 422"),
     Bound("deliveries that are kept", "trigger", KEPT_DELIVERIES, "the oldest are forgotten"),
+    Bound("webhooks", "tenant", "limits.webhooks", "refused"),
     Bound("requests that wait", "session", "limits.mailbox", "refused"),
     Bound("labels", "session, and filter of a list", MAX_LABELS, "refused"),
     Bound("bytes of labels", "session, and filter of a list", MAX_LABEL_BYTES, "refused"),

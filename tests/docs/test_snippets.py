@@ -43,6 +43,7 @@ READ_HERE: Final = (
         "peers",
         "scale",
         "schedules",
+        "webhooks",
         "scripted",
         "security",
         "stdio",

@@ -372,6 +372,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "children", [0], [-1]),
     (Limits, "schedules", [0], [-1]),
     (Limits, "triggers", [0], [-1]),
+    (Limits, "webhooks", [0], [-1]),
     (Intensity, "restarts", [0], [-1]),
     (Intensity, "seconds", [0.5], [0]),
     (StoreConfig, "busy_timeout", [0], [-1]),

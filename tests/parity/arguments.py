@@ -23,6 +23,8 @@ GOOD: Final[Mapping[str, object]] = {
     "labels": {"team": "red"},
     "schedule_id": "a-schedule",
     "trigger_id": "a-trigger",
+    "webhook_id": "a-webhook",
+    "url": "https://example.org/hook",
 }
 TOGETHER: Final[Mapping[str, Mapping[str, object]]] = {"create_schedule": {"every": "1h"}}
 """Arguments of which a method needs one or another."""

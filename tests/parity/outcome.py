@@ -19,6 +19,7 @@ from warren.calls.answers import (
     MemoryHits,
     PeerMessageSent,
     Peers,
+    Resent,
     Withdrawn,
 )
 from warren.calls.facade import Capabilities
@@ -30,6 +31,7 @@ from warren.conversation.records import CompactionEntry
 from warren.conversation.schedules import SchedulePage, ScheduleView
 from warren.conversation.triggers import TriggerPage, TriggerView
 from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.conversation.webhooks import WebhookDeliveryPage, WebhookPage, WebhookView
 from warren.reports.audit import AuditPage
 from warren.reports.ledger import UsageReport
 from warren.transport.rpc.results import Registered
@@ -87,6 +89,12 @@ RESULTS: Final[Mapping[str, type]] = {
     "trigger/change": TriggerView,
     "trigger/delete": Deleted,
     "trigger/list": TriggerPage,
+    "webhook/create": WebhookView,
+    "webhook/change": WebhookView,
+    "webhook/delete": Deleted,
+    "webhook/list": WebhookPage,
+    "delivery/list": WebhookDeliveryPage,
+    "delivery/resend": Resent,
     "peer/send": PeerMessageSent,
     "peer/list": Peers,
     "capabilities/get": Capabilities,

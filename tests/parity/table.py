@@ -20,6 +20,7 @@ from tests.parity.scenarios import (
     structured,
     triggers,
     turns,
+    webhooks,
 )
 from tests.parity.stage import SCENARIOS, Scenario
 from tests.parity.surface import Surface
@@ -42,6 +43,7 @@ MODULES: Final = (
     structured,
     triggers,
     turns,
+    webhooks,
 )
 """Importing them has filled the table."""
 TURNS: Final = 4

@@ -106,6 +106,12 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "scheme": "",
         "secret": "text/none",
         "new_secret": "flag",
+        "webhook_id": "text",
+        "url": "text",
+        "events": "none",
+        "rotate_secret": "flag",
+        "state": "none",
+        "delivery_id": "text/none",
         "new_session": "none",
         "every": "none",
         "cron": "none",
@@ -127,6 +133,9 @@ NULLABLE: Final = {
     ("create_trigger", "session_id"),
     ("triggers", "session_id"),
     *(("change_trigger", name) for name in ("prompt", "overlap", "paused")),
+    ("create_webhook", "session_id"),
+    ("webhooks", "session_id"),
+    *(("change_webhook", name) for name in ("url", "paused")),
     *(("change_schedule", name) for name in ("prompt", "zone", "misfire", "overlap", "paused")),
 }
 ARGUMENTS: Final = [

@@ -58,6 +58,12 @@ NAMES: Final = {
     "trigger/change": "change_trigger",
     "trigger/delete": "delete_trigger",
     "trigger/list": "triggers",
+    "webhook/create": "create_webhook",
+    "webhook/change": "change_webhook",
+    "webhook/delete": "delete_webhook",
+    "webhook/list": "webhooks",
+    "delivery/list": "deliveries",
+    "delivery/resend": "resend",
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",
@@ -83,6 +89,8 @@ GOOD: Final[Mapping[str, Any]] = {
     "result": "done",
     "schedule_id": "a-schedule",
     "trigger_id": "a-trigger",
+    "webhook_id": "a-webhook",
+    "url": "https://example.org/hook",
 }
 MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
 

@@ -22,6 +22,7 @@ from warren.conversation.inputs import Input
 from warren.conversation.peers import Peer
 from warren.conversation.schedules import Run, Schedule, Timing
 from warren.conversation.triggers import Delivery, Trigger
+from warren.conversation.webhooks import Webhook
 from warren.reports.audit import AuditEntry
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up, restore
@@ -36,6 +37,7 @@ from warren.storage.operations import (
     Lease,
     PutSchedule,
     PutTrigger,
+    PutWebhook,
     Release,
     RequestHandover,
 )
@@ -50,6 +52,11 @@ NOT_MADE_UP: Final = {"transcript", "events", "head", "peers", "labels", "tenant
 NOT_SET_ASIDE: Final = ("labels", "holders", "attachments", "erasures", "creations", "requests", "sqlite_sequence")
 """Tables with rows that are removed, or made anew of others."""
 HOUR: Final = timedelta(hours=1)
+SECRET: Final = f"whsec_{'A' * 43}="
+DELIVERED: Final = """
+    INSERT INTO deliveries SELECT 1, 'msg', 'hook', 'default', key, 'turn.completed', 0, 'dead', NULL, 7, 1, 0, 500,
+        'no', '{}' FROM sessions WHERE session_id = 'a'
+"""
 FILE_OF_A: Final = blob()
 
 
@@ -72,9 +79,12 @@ async def sample(path: Path) -> None:
         await written(store, PutSchedule(plan, 9), Advance("plan", Run(due, "missed", NOW, "a"), due + HOUR))
         waits_for = Trigger("hook", "default", "local", NOW, "go", "secret", session_id="a", key="k")
         await written(store, PutTrigger(waits_for, 9), KeepDelivery("hook", Delivery("d1", "fired", NOW, "a")))
+        hook = Webhook("hook", "default", "local", NOW, "https://a.example", SECRET, session_id="a")
+        await written(store, PutWebhook(hook, 9))
     db = open_writer(StoreConfig(path / "store"))
+    db.execute(DELIVERED)
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
-    db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)), hex(zeroblob(32)))")
+    db.execute("INSERT INTO cluster (secret, completions) VALUES (hex(zeroblob(32)), hex(zeroblob(32)))")
     audit.add(db, [AuditEntry(at=NOW, action="login", who="", tenant=None, number=number) for number in range(3)])
     db.execute("INSERT INTO creations VALUES ('default', 'k', 1, '{}'); INSERT INTO requests VALUES (1, 77)")
     db.close()
@@ -154,7 +164,8 @@ async def goes_on(folder: Path, shown: tuple[int, ...] = (3,)) -> set[str]:
             await outcome(service.start_turn(session_id, "go on"))
             await outcome(service.fork(session_id))
             await outcome(service.attachment(session_id, str(FILE_OF_A.attachment.sha256)))
-        for listed in (await outcome(service.schedules()), await outcome(service.triggers())):
+        lists = service.schedules(), service.triggers(), service.webhooks(), service.deliveries("hook")
+        for listed in [await outcome(each) for each in lists]:
             if not isinstance(listed, WarrenError):
                 named |= {each.row for each in listed.damaged}
         entries = await service.audit(limit=1000)

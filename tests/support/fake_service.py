@@ -74,6 +74,14 @@ from warren.calls.turns import (
     WaitRequest,
     WithdrawRequest,
 )
+from warren.calls.webhooks import (
+    DeliveriesRequest,
+    ResendRequest,
+    WebhookChange,
+    WebhookDeletion,
+    WebhookRequest,
+    WebhooksRequest,
+)
 from warren.conversation.attachments import Attachment, AttachmentContent
 from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.conversation.memory import MemoryHit, ScoreParts
@@ -94,6 +102,7 @@ from warren.conversation.views import (
     TurnResult,
     summary_of,
 )
+from warren.conversation.webhooks import WEBHOOK_EVENTS, WebhookDeliveryPage, WebhookPage, WebhookView
 from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import report_of
 from warren.reports.metrics import History, Metric, Metrics, Series
@@ -642,6 +651,16 @@ TRIGGER: Final = TriggerView(
     owner="local",
     problem=None,
 )
+WEBHOOK: Final = WebhookView(
+    webhook_id="webhook-1",
+    state="active",
+    url="https://example.org/hook",
+    events=WEBHOOK_EVENTS,
+    session_id=None,
+    labels={},
+    created_at=NOW,
+    owner="local",
+)
 ANSWERS: Final[Mapping[type, Answer]] = {
     SessionCall: _create,
     TurnCall: _start,
@@ -671,6 +690,12 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     TriggerChange: _of_runtime(lambda _service: TRIGGER),
     TriggerDeletion: _of_runtime(lambda _service: None),
     TriggersRequest: _of_runtime(lambda _service: TriggerPage((TRIGGER,))),
+    WebhookRequest: _of_runtime(lambda _service: WEBHOOK),
+    WebhookChange: _of_runtime(lambda _service: WEBHOOK),
+    WebhookDeletion: _of_runtime(lambda _service: None),
+    WebhooksRequest: _of_runtime(lambda _service: WebhookPage((WEBHOOK,))),
+    DeliveriesRequest: _of_runtime(lambda _service: WebhookDeliveryPage(())),
+    ResendRequest: _of_runtime(lambda _service: 1),
     PeerMessage: _of_session(lambda _session, _call: "m1"),
     PeersRequest: _of_session(lambda _session, _call: ()),
     HistoryRequest: _of_session(lambda session, call: HistoryPage(session.session_id, (), call.offset, 0)),

@@ -16,6 +16,7 @@ VALUES: Final = {
     "schedule_id": "s",
     "to": "n",
     "trigger_id": "t",
+    "webhook_id": "w",
 }
 """Values for the names in paths, but for that of a session."""
 PAGES: Final = ("/openapi.json", "/metrics", *PATHS, *console_pages())

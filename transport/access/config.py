@@ -31,7 +31,7 @@ _PUBLIC_URL: Final = re.compile(
 TAKEN: Final = (
     *("approvals", "audit", "capabilities", "changes", "complete", "config", "health", "memory", "metrics"),
     *("metrics.json", "nodes", "openapi.json", "schedules", "sessions", "store", "tenants", "triggers", "usage"),
-    *("console", "livez", "mcp", "readyz", "ws", ".well-known"),
+    *("webhooks", "console", "livez", "mcp", "readyz", "ws", ".well-known"),
 )
 """The beginnings of the gateway's own paths. Below one of them nobody could tell whether a proxy has taken it away."""
 _SCOPE_NAME: Final = re.compile(r"[!#-[\]-~]+")

@@ -80,6 +80,7 @@ COMMANDS: Final = {
     "triggers": ("triggers:triggers", "Make prompts that come when a signed call comes, and look after them."),
     "usage": ("usage:usage", "Show the tokens and the cost of models."),
     "wait": ("turns.commands:wait", "Wait for the end of a session's turn, and print its answer."),
+    "webhooks": ("webhooks:webhooks", "Post what happens in sessions to addresses, and look after what was posted."),
 }
 """Each command with its module, and its line in the list of all; a command is imported when it runs."""
 

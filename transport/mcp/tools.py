@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.values import frozen
-from warren.calls import schedules, triggers, turns
+from warren.calls import schedules, triggers, turns, webhooks
 from warren.calls.base import Call
 from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.sessions import ArchiveRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
@@ -152,6 +152,47 @@ _TABLE: Final = (
         _method_of(triggers.TriggerDeletion),
         "Remove a trigger",
         "Remove a trigger. A prompt of it that waits already stays.",
+        idempotent=True,
+    ),
+    McpTool(
+        "warren_webhook",
+        _method_of(webhooks.WebhookRequest),
+        "Make a webhook",
+        "Make a webhook: an address to which ends of turns, calls that wait and warnings of budgets are posted, signed "
+        "with a secret that only this answer has.",
+    ),
+    McpTool(
+        "warren_webhooks",
+        _method_of(webhooks.WebhooksRequest),
+        "List webhooks",
+        "List the webhooks, the oldest first, each with the number of its deliveries that wait or have failed.",
+        read_only=True,
+    ),
+    McpTool(
+        "warren_webhook_change",
+        _method_of(webhooks.WebhookChange),
+        "Change a webhook",
+        "Change a webhook, pause it, let it go on, or give it a new secret. What is not given stays as it is.",
+    ),
+    McpTool(
+        "warren_webhook_delete",
+        _method_of(webhooks.WebhookDeletion),
+        "Remove a webhook",
+        "Remove a webhook, with all that is still to be posted to it.",
+        idempotent=True,
+    ),
+    McpTool(
+        "warren_deliveries",
+        _method_of(webhooks.DeliveriesRequest),
+        "List deliveries",
+        "List what was posted to a webhook and what is still to be, the newest first.",
+        read_only=True,
+    ),
+    McpTool(
+        "warren_resend",
+        _method_of(webhooks.ResendRequest),
+        "Attempt deliveries again",
+        "Attempt deliveries of a webhook again that have failed for good, one or all.",
         idempotent=True,
     ),
     McpTool(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from warren.actors.calls.handlers import creating, operators, reading, schedules, sessions, triggers, turns
+from warren.actors.calls.handlers import creating, operators, reading, schedules, sessions, triggers, turns, webhooks
 from warren.actors.calls.local import Local
 
 Handler = Callable[[Local, Any], Coroutine[Any, Any, Any]]
@@ -15,5 +15,6 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     **operators.HANDLERS,
     **schedules.HANDLERS,
     **triggers.HANDLERS,
+    **webhooks.HANDLERS,
 }
 """The handler of each class of calls."""

@@ -81,6 +81,7 @@ CapacityCause = Literal[
     "tenant_connections",
     "tenant_schedules",
     "tenant_triggers",
+    "tenant_webhooks",
     "tenant_running_turns",
     "tenant_sessions",
     "tenant_share",

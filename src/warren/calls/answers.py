@@ -96,6 +96,13 @@ class Forgotten:
 
 
 @frozen
+class Resent:
+    """The number of deliveries that are attempted again."""
+
+    resent: int
+
+
+@frozen
 class Nodes:
     """The answer to `nodes/list`.
 

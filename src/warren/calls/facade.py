@@ -13,7 +13,7 @@ from warren.base.errors import InvalidParamsError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
-from warren.calls import operators, schedules, sessions, triggers, turns
+from warren.calls import operators, schedules, sessions, triggers, turns, webhooks
 from warren.calls.base import Call, made
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
@@ -25,6 +25,7 @@ from warren.conversation.records import CompactionEntry
 from warren.conversation.schedules import SchedulePage, ScheduleView
 from warren.conversation.triggers import Delivered, SignedCall, TriggerPage, TriggerView
 from warren.conversation.views import ApprovalPage, ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.conversation.webhooks import WebhookDeliveryPage, WebhookPage, WebhookView
 from warren.reports import health
 from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import UsageReport
@@ -564,6 +565,71 @@ class SessionService(Protocol):
     @keywords_of(triggers.TriggersRequest)
     async def triggers(self, call: triggers.TriggersRequest) -> TriggerPage:
         """Return triggers of the tenant with their newest deliveries, the oldest trigger first, and no secrets.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
+
+    @keywords_of(webhooks.WebhookRequest)
+    async def create_webhook(self, call: webhooks.WebhookRequest) -> WebhookView:
+        """Make a webhook: an address to which what happens in sessions is posted; return it, with its secret.
+
+        What it is told of is stored together with what happens, and is posted until the receiver takes it, in whichever
+        process lives then. Without a store the webhook lasts as long as the process.
+
+        Raises:
+            InvalidParamsError: if an argument is bad, and if nothing may be posted to the address.
+            SessionNotFoundError: if the session is unknown or archived.
+            CapacityExceededError: if the tenant has as many webhooks as it may have.
+            StoreError: if the webhook could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(webhooks.WebhookChange)
+    async def change_webhook(self, call: webhooks.WebhookChange) -> WebhookView:
+        """Change a webhook, pause it, let it go on, or give it a new secret; return it. A new secret is in the result.
+
+        Raises:
+            InvalidParamsError: if an argument is bad, if there is no such webhook, and if nothing may be posted to the
+                address.
+            StoreError: if the change could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(webhooks.WebhookDeletion)
+    async def delete_webhook(self, call: webhooks.WebhookDeletion) -> None:
+        """Remove a webhook, with all that is still to be posted to it.
+
+        Raises:
+            InvalidParamsError: if there is no such webhook.
+            StoreError: if the webhook could not be removed.
+        """
+        await self.perform(call)
+
+    @keywords_of(webhooks.DeliveriesRequest)
+    async def deliveries(self, call: webhooks.DeliveriesRequest) -> WebhookDeliveryPage:
+        """Return deliveries of a webhook, the newest first.
+
+        Raises:
+            InvalidParamsError: if there is no such webhook.
+            StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
+
+    @keywords_of(webhooks.ResendRequest)
+    async def resend(self, call: webhooks.ResendRequest) -> int:
+        """Attempt dead deliveries of a webhook again, one or all, under their ids; return how many there are.
+
+        Raises:
+            InvalidParamsError: if there is no such webhook, and if the delivery is not a dead one of it.
+            StoreError: if they could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(webhooks.WebhooksRequest)
+    async def webhooks(self, call: webhooks.WebhooksRequest) -> WebhookPage:
+        """Return webhooks of the tenant, the oldest first, without their secrets.
 
         Raises:
             StoreError: if the store cannot be read.

@@ -27,6 +27,8 @@ Action = Literal[
     "unschedule",
     "trigger",
     "untrigger",
+    "webhook",
+    "unwebhook",
     "login",
     "token_added",
     "token_changed",
@@ -41,10 +43,11 @@ Action = Literal[
 `create`, `fork`, `archive` and `delete` change the sessions of the store: the entry is there if the change is.
 `forget` removes texts of the memory. `interrupt`, `approve` and `deny` are about a running turn, and so is `complete`:
 the result of a tool call came from outside. `schedule` makes or changes a schedule, and `unschedule` removes one;
-`trigger` and `untrigger` do the same with triggers. `login` is a client that was not let in. The tokens are those of
-the gateway's file, or of the store's table. `read` is work of an operator in another tenant, or a read of all of them.
-`drain` asks a node to end in order. `prune` removes old entries of the audit itself. `went_back` is the discovery of a
-node that the store has gone back to an earlier state.
+`trigger` and `untrigger` do the same with triggers, and `webhook` and `unwebhook` with webhooks; `webhook` attempts
+dead deliveries again, too. `login` is a client that was not let in. The tokens are those of the gateway's file, or of
+the store's table. `read` is work of an operator in another tenant, or a read of all of them. `drain` asks a node to
+end in order. `prune` removes old entries of the audit itself. `went_back` is the discovery of a node that the store
+has gone back to an earlier state.
 """
 Outcome = Literal["done", "refused"]
 By = Literal["principal", "operator", "retention"]

@@ -91,6 +91,19 @@ def content_of(max_answer: int) -> int:
     return max(1, max_answer // 16)
 
 
+def are_networks(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+    """Refuse texts that are no networks."""
+    if not value:
+        return
+    import ipaddress  # noqa: PLC0415 - few settings name networks
+
+    for each in value:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as exc:
+            raise FieldValueError(attribute.name, f"must be networks, as in 10.0.0.0/8: {exc}") from None
+
+
 @frozen
 class Limits:
     """The limits of one runtime. Times are in seconds.
@@ -134,6 +147,9 @@ class Limits:
         children: child sessions of one session that are at work at once.
         schedules: schedules that a tenant may have.
         triggers: triggers that a tenant may have.
+        webhooks: webhooks that a tenant may have.
+        webhook_allow: networks of private addresses to which webhooks may post too, as in "10.0.0.0/8", also without
+            TLS.
         mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
         subscriptions: sessions that the clients of a process may follow, together.
         watches: watches of the list of sessions that the clients of a process may have.
@@ -173,6 +189,8 @@ class Limits:
     children: int = attrs.field(default=1_000, validator=not_negative)
     schedules: int = attrs.field(default=10_000, validator=not_negative)
     triggers: int = attrs.field(default=10_000, validator=not_negative)
+    webhooks: int = attrs.field(default=100, validator=not_negative)
+    webhook_allow: tuple[str, ...] = attrs.field(default=(), validator=are_networks)
     mcp_sessions: int = attrs.field(default=5_000, validator=positive)
     subscriptions: int = attrs.field(default=50_000, validator=positive)
     watches: int = attrs.field(default=1_000, validator=positive)

@@ -269,6 +269,7 @@ _READABLE: Final = (
     _Bodies("schedule_runs", "body", "due", _any, of="schedule"),
     _Bodies("triggers", "body", "key", _any, of="key"),
     _Bodies("trigger_deliveries", "body", "at", _any, of="trigger_key"),
+    _Bodies("webhooks", "body", "key", _any, of="key"),
 )
 
 

@@ -39,6 +39,7 @@ from warren.calls.answers import (
     MemoryHits,
     PeerMessageSent,
     Peers,
+    Resent,
     Withdrawn,
 )
 from warren.calls.facade import SessionService
@@ -79,6 +80,12 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "trigger/change": lambda service: service.change_trigger,
     "trigger/delete": lambda service: service.delete_trigger,
     "trigger/list": lambda service: service.triggers,
+    "webhook/create": lambda service: service.create_webhook,
+    "webhook/change": lambda service: service.change_webhook,
+    "webhook/delete": lambda service: service.delete_webhook,
+    "webhook/list": lambda service: service.webhooks,
+    "delivery/list": lambda service: service.deliveries,
+    "delivery/resend": lambda service: service.resend,
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
@@ -96,6 +103,7 @@ NOTHING: Final[Mapping[str, Any]] = {
     "tool/complete": Completed(completed=True),
     "schedule/delete": Deleted(deleted=True),
     "trigger/delete": Deleted(deleted=True),
+    "webhook/delete": Deleted(deleted=True),
 }
 """The result of a call that returns none."""
 WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -104,6 +112,7 @@ WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "session/inputs": Inputs,
     "peer/list": Peers,
     "peer/send": PeerMessageSent,
+    "delivery/resend": Resent,
     "session/inject_context": lambda _new: Injected(injected=True),
 }
 """The field that has a bare result elsewhere."""

@@ -65,6 +65,11 @@ TRIGGERED = """
     INSERT INTO warren.trigger_deliveries (trigger_key, delivery, at, state, tenant, body)
     SELECT key, '', 0, 'skipped', tenant, '{}' FROM warren.triggers
 """
+HOOKED = """
+    INSERT INTO warren.webhooks (id, tenant, paused, body) SELECT session_id, tenant, 0, '{}' FROM warren.sessions;
+    INSERT INTO warren.deliveries (id, webhook, tenant, session, type, created_at, state, attempts, body)
+    SELECT session_id, session_id, tenant, key, 'turn.failed', 0, 'dead', 1, '{}' FROM warren.sessions
+"""
 HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) VALUES ('x', 1, now(), now())"
 # How a row of each table tells whose it is: the text contains the tenant.
 WHOSE = {
@@ -86,6 +91,8 @@ WHOSE = {
     "schedule_runs": "tenant",
     "triggers": "tenant",
     "trigger_deliveries": "tenant",
+    "webhooks": "tenant",
+    "deliveries": "tenant",
 }
 
 
@@ -106,6 +113,7 @@ async def fill(url: str) -> None:
     server().run(name_in(url), WAITED)
     server().run(name_in(url), SCHEDULED)
     server().run(name_in(url), TRIGGERED)
+    server().run(name_in(url), HOOKED)
     server().run(name_in(url), HOLDER)
 
 

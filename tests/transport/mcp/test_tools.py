@@ -63,7 +63,8 @@ async def test_every_tool_is_listed_with_its_schemas(era: str) -> None:
         assert found.description
         assert found.annotations is not None
     harmless = {found.name for found in listed if found.annotations and found.annotations.read_only_hint}
-    reading = {"wait", "approvals", "inputs", "schedules", "triggers", "sessions", "read", "history", "memory_search"}
+    of_work = {"wait", "approvals", "inputs", "schedules", "triggers", "webhooks", "deliveries"}
+    reading = {*of_work, "sessions", "read", "history", "memory_search"}
     assert harmless == {f"warren_{name}" for name in reading}
 
 

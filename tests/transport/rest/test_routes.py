@@ -202,7 +202,7 @@ async def test_each_route_calls_the_method_it_names() -> None:
         for row in ROUTES:
             if row.streams:
                 continue
-            own = {"schedule_id": "s", "trigger_id": "t"}
+            own = {"schedule_id": "s", "trigger_id": "t", "webhook_id": "w"}
             path = row.path.format(session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0", name="n", **own)
             response = await http.request(row.verb, path)
             if response.status_code == 422:
@@ -218,6 +218,11 @@ async def test_each_route_calls_the_method_it_names() -> None:
             "triggers",
             "change_trigger",
             "delete_trigger",
+            "webhooks",
+            "change_webhook",
+            "delete_webhook",
+            "deliveries",
+            "resend",
             "fork",
             "label",
             "inputs",
