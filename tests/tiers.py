@@ -43,6 +43,7 @@ PLACES: Final = (
     "parity/test_slow_readers.py::test_the_result_of_a_command_comes_last",
     "promises/test_answer_kills.py",
     "promises/test_background_kills.py",
+    "promises/test_children_kills.py",
     "promises/test_client_tools.py",
     "promises/test_compaction_kills.py",
     "promises/test_compaction_random_kills.py",

@@ -132,6 +132,8 @@ BOUNDS: Final = (
     Bound("bytes of events that are not read", "WebSocket", MAX_BYTES, "the others stay in the log"),
     Bound("bytes of large answers that are not read", "process, over HTTP", MAX_UNREAD, "no more are made: 503"),
     Bound("inputs that wait", "session", "limits.inbox", "refused"),
+    Bound("children at work", "session", "limits.children", "refused, and the model told so"),
+    Bound("levels of children", "session", "limits.child_depth", "refused, and the model told so"),
     Bound("schedules", "tenant", "limits.schedules", "refused"),
     Bound("triggers", "tenant", "limits.triggers", "refused"),
     Bound("characters of a prompt with a body in it", "trigger", MAX_PROMPT, "refused: 422"),

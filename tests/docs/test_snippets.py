@@ -27,6 +27,7 @@ READ_HERE: Final = (
         "console",
         "containers",
         "calls-that-wait",
+        "children",
         "durable-turns",
         "embedding",
         "errors",

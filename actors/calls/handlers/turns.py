@@ -273,7 +273,8 @@ async def inputs(local: Local, call: InputsRequest) -> tuple[Input, ...]:
     stored = await local.read(WaitingInputs(call.session_id, local.principal.tenant))
     actor = local.supervisor.find(call.session_id)
     # The store lists the inputs that a running turn has taken until that turn is stored.
-    return tuple(each.input for each in stored if actor is None or actor.conversation.inbox.may_take(each.number))
+    shown = [each for each in stored if not each.input.is_notice]
+    return tuple(each.input for each in shown if actor is None or actor.conversation.inbox.may_take(each.number))
 
 
 async def withdraw(local: Local, call: WithdrawRequest) -> None:

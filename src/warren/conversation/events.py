@@ -120,7 +120,7 @@ class ToolApprovalResolved:
 
 @value
 class ToolExecutionStarted:
-    """A tool began to run; one that delegates work, with the id of the `child` session."""
+    """A tool began to run; `child` is the session that does its work, if it delegates that."""
 
     id: str
     name: str

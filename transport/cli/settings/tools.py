@@ -89,6 +89,7 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
         found,
         settings.get("fetch_allow"),
         settings.get("wake_me"),
+        settings.get("delegate"),
     )
     if not any(asked) and skills is None:
         return None
