@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import trio
@@ -14,7 +14,8 @@ from tests.simulation.outside import Giver, decide
 from tests.simulation.servers import SCHEMA, name_of
 from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
 from warren.base.errors import WarrenError
-from warren.calls.facade import SessionService
+from warren.base.signatures import signed_headers
+from warren.calls.facade import RuntimeService, SessionService
 from warren.conversation.attachments import File
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
@@ -22,6 +23,7 @@ from warren.conversation.completion import CompletionKey, CompletionToken
 from warren.conversation.messages import UserMessage
 from warren.conversation.options import CompactionConfig
 from warren.conversation.peers import Peer
+from warren.conversation.triggers import Delivered, SignedCall
 from warren.conversation.views import SessionView, TurnResult
 
 Carry = Callable[[User], Awaitable[None]]
@@ -719,10 +721,22 @@ async def trigger(user: User, **options: Any) -> str:
     return trigger_id
 
 
-@kind("trigger/create", "SESSION_NOT_FOUND")
-async def trigger_create(user: User) -> None:
-    """Have a prompt sent when a call comes: none does."""
-    await trigger(user)
+# The clock of a node may be off by more than a signature may be old.
+@kind("trigger/create and its calls", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def trigger_calls(user: User) -> None:
+    """Send a signed call to one node after the other until one takes it, and then once more."""
+    asked = {"prompt": "{body}", "session_id": user.session_id, "idempotency_key": f"p{user.number}"}
+    made = await user.send(call("create_trigger", **asked), again=True, changes=True)
+    body = user.text(user.chance.choice(("", "pay"))).encode()
+    signed = SignedCall(made.trigger_id, signed_headers(made.secret, user.name, _now(user), body), body)
+
+    async def comes(service: SessionService) -> Delivered:
+        return await (await cast("RuntimeService", service).opened(signed)).deliver()
+
+    first = await user.send(comes, again=True, changes=True)
+    user.told.scheduled.append(user.name)
+    if (again := await user.send(comes, again=True, changes=True)) != first:
+        user.world.record.blame(f"the call {user.name} was answered with {first}, and then with {again}")
 
 
 @kind("trigger/change", "SESSION_NOT_FOUND", "INVALID_PARAMS")

@@ -15,6 +15,7 @@ import trustme
 
 from tests.support.fake_service import FakeService
 from tests.support.reverse_proxies import PREFIX, PROGRAMS, Program, bare, documented, proxy
+from tests.support.signing import standard
 from tests.surfaces.routes import ALL, VALUES, answered
 from tests.transport.cli.process import Cli
 from tests.transport.clients import HOST, connect, gateway
@@ -93,6 +94,19 @@ async def test_clients_through_a_proxy(program: Program) -> None:
             seen += await stream.until("run_completed")
         assert [each.id for each in seen] == list(range(1, len(seen) + 1))
         assert told == [each.id for each in seen][-len(told) :]
+
+
+@EACH
+async def test_signed_calls_through_a_proxy(program: Program) -> None:
+    """The body and the headers come as they were signed; a call with another signature finds nothing."""
+    async with behind(program) as (_, front), client(front) as http:
+        asked = {"prompt": "{body}", "new_session": {"model": "echo"}}
+        trigger = (await http.post(f"{PREFIX}/triggers", json=asked)).json()
+        path, body = f"{PREFIX}/triggers/{trigger['trigger_id']}", b'{"a":  "\xc3\xbc"}\n'
+        sent = await http.post(path, content=body, headers=standard(trigger["secret"], "d1", body))
+        assert sent.status_code == 202
+        refused = await http.post(path, content=body + b" ", headers=standard(trigger["secret"], "d2", body))
+        assert refused.status_code == 404
 
 
 @EACH
