@@ -69,6 +69,7 @@ PLACES: Final = (
     "promises/test_turn_kills.py",
     "promises/test_triggers.py",
     "promises/test_two_processes.py",
+    "promises/test_webhooks.py",
     "promises/test_two_releases.py",
     "promises/test_waiting_ends.py",
     "promises/test_waiting_workers.py",
