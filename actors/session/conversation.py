@@ -200,7 +200,12 @@ class Conversation:
         waits = [wait for wait in self.waits.values() if wait.key not in keys]
         if any(self._wakes(wait) and wait.reason != "child" for wait in waits):
             return False
-        return any(wait.reason == "child" and wait.state == "waiting" for wait in waits)
+        return any(wait.reason == "child" and wait.state == "waiting" and not self._has_result(wait) for wait in waits)
+
+    def _has_result(self, wait: Wait) -> bool:
+        """Return whether a call has a result without its wait, as its tool failed."""
+        call = self.calls.get(wait.call_id)
+        return call is not None and call.result is not None
 
     def _wakes(self, wait: Wait) -> bool:
         """Return whether a wait has an answer that its call has not got: one may come for a call that has a result."""

@@ -21,7 +21,7 @@ from warren.transport.embed import open_host
 
 Place = Path | str
 LEASE = 1.5
-LATER = 20.0
+LATER = 60.0
 """Seconds within which a turn goes on after the death of its process, with those of a slow machine."""
 
 

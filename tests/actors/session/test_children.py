@@ -355,3 +355,17 @@ async def test_no_more_children_than_may_be(store: Path | None) -> None:
         result = await service.create_session("delegate hang; hang 2; hang 3")
         found: Sequence[ToolResult] = await results(service, result.session_id)
     assert sum("limits.children" in each.content for each in found) == 1
+
+
+async def test_a_call_that_failed_holds_nobody_up(tmp_path: Path) -> None:
+    """The turn goes on with the end of its other child, though the failed call has a wait in the store."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"), limits=Limits(children=1, approval_timeout=DAY))
+    async with Office().open(tmp_path, config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        asked = ask(nursery, service.start_turn, session_id, "delegate pay; pay")
+        await trio.sleep(1)
+        (child,) = await children(service, session_id)
+        await service.approve_tool(child.session_id, "pay-1", "allow")
+        with trio.fail_after(5):
+            assert (await asked.value()).text == "done: delegate pay; pay"
+        assert sum(each.is_error for each in await results(service, session_id)) == 1
