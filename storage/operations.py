@@ -554,9 +554,11 @@ class TakeDue(Operation[Taken]):
 
     Attributes:
         limit: the most of them.
+        without: the ids of those that it deals with already.
     """
 
     limit: int
+    without: tuple[str, ...] = ()
 
     @property
     def session_id(self) -> str:

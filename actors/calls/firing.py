@@ -17,6 +17,8 @@ from warren.storage.rows import key_of
 
 MOST: Final = 100
 """Schedules that a process deals with at once."""
+SHORTEST: Final = 0.02
+"""Seconds at least between two looks for what is due: one finds what has become due meanwhile."""
 PAUSE: Final = 1.0
 """Seconds until a store, or a session, that has refused a prompt is asked again."""
 
@@ -43,17 +45,20 @@ class ScheduleActor:
                 if storage.node is not None and storage.node.draining:
                     continue  # the other nodes deal with it
                 room = MOST - len(self._at_work)
+                if not room:
+                    continue  # one of those at work looks again
                 try:
-                    taken = await storage.write(TakeDue(MOST + len(self._at_work)))
+                    taken = await storage.write(TakeDue(room, tuple(self._at_work)))
                 except StoreError as exc:
                     logger.warning("what is due cannot be read, and is asked for again: %s", exc)
                     await trio.sleep(PAUSE)
                     alarm.set(storage.now())
                     continue
                 alarm.set(taken.following)
-                for each in [each for each in taken.due if each.schedule.schedule_id not in self._at_work][:room]:
+                for each in taken.due:
                     self._at_work.add(each.schedule.schedule_id)
                     nursery.start_soon(self._deal_with, each)
+                await trio.sleep(SHORTEST)
 
     async def _deal_with(self, found: DueSchedule) -> None:
         """Deal with a schedule that is due; after a moment once more if it could not be dealt with."""

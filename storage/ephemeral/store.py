@@ -448,7 +448,8 @@ class EphemeralStore(Contents):
     def take_due(self, operation: TakeDue) -> Taken:
         """Apply the operation: no other process takes any."""
         now = self.now()
-        due = [(each.due, each, runs) for each, runs in self.schedules.values() if each.due and each.due <= now]
+        found = ((each, runs) for each, runs in self.schedules.values() if each.schedule_id not in operation.without)
+        due = [(each.due, each, runs) for each, runs in found if each.due and each.due <= now]
         due.sort(key=lambda found: found[0])
         later = [each.due for each, _ in self.schedules.values() if each.due and each.due > now]
         taken = [DueSchedule(each, self._is_busy(each, runs)) for _, each, runs in due[: operation.limit]]

@@ -64,7 +64,7 @@ _TAKE: Final = f"""
         SELECT h.key FROM warren.holders h WHERE h.key IS DISTINCT FROM $1::int AND {alive("$1::int")}
     ), taken AS MATERIALIZED (
         SELECT p.key FROM warren.schedules p WHERE due <= {NOW}
-            AND NOT EXISTS (SELECT FROM others WHERE others.key = p.holder)
+            AND NOT EXISTS (SELECT FROM others WHERE others.key = p.holder) AND id <> ALL ($3::text[])
         ORDER BY due LIMIT $2::int8 FOR UPDATE SKIP LOCKED
     )
     UPDATE warren.schedules p SET holder = $1::int FROM taken WHERE p.key = taken.key
@@ -156,7 +156,8 @@ async def drop(operation: ops.DropSchedule, db: Connection, _holder: Holder) -> 
 async def take(operation: ops.TakeDue, db: Connection, holder: Holder) -> ops.Taken:
     """Note this process as the one that deals with what is due; a damaged schedule is due no more."""
     found = []
-    for key, *row, busy in await db.fetch(_TAKE, holder.key, operation.limit):
+    without = array([escaped(each) for each in operation.without])
+    for key, *row, busy in await db.fetch(_TAKE, holder.key, operation.limit, without):
         try:
             found.append(ops.DueSchedule(schedule_in(_plain(tuple(row))), busy))
         except ValueError as exc:

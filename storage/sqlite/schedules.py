@@ -52,7 +52,8 @@ _BUSY: Final = """
 """
 _DUE: Final = f"""
     SELECT key, {_SCHEDULE}, {_BUSY} FROM schedules
-    WHERE due <= ? AND (holder IS NULL OR holder NOT IN (SELECT value FROM json_each(?))) ORDER BY due LIMIT ?
+    WHERE due <= ? AND (holder IS NULL OR holder NOT IN (SELECT value FROM json_each(?)))
+        AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due LIMIT ?
 """
 _AFTER: Final = "SELECT due FROM schedules WHERE due > ? ORDER BY due LIMIT 1"
 _TAKE: Final = "UPDATE schedules SET holder = ? WHERE key = ?"
@@ -135,7 +136,8 @@ def take(operation: TakeDue, db: apsw.Connection, holder: Holder) -> Taken:
     now = int(holder.clock() * 1e6)
     owners: list[Any] = [owner for (owner,) in db.execute(_HOLDERS, (now,)).fetchall() if owner != holder.key]
     alive = [owner for owner in owners if holder.rival(db, owner) is not None]
-    rows: list[Any] = db.execute(_DUE, (now, json.dumps(alive), operation.limit)).fetchall()
+    values = now, json.dumps(alive), json.dumps(operation.without), operation.limit
+    rows: list[Any] = db.execute(_DUE, values).fetchall()
     found = []
     for key, *row, busy in rows:
         try:

@@ -100,6 +100,9 @@ async def test_what_is_due_is_taken_in_order_until_it_advances(home: Home, tmp_p
         await put(store, schedule(2), schedule(0), schedule(1, due=FUTURE))
         assert [each.schedule.due for each in (await done(store, TakeDue(9))).due] == [PAST, PAST + 2 * MINUTE]
         assert [each.schedule.due for each in (await done(store, TakeDue(1))).due] == [PAST]
+        assert [each.schedule.due for each in (await done(store, TakeDue(1, ("schedule-0",)))).due] == [
+            PAST + 2 * MINUTE
+        ]
         run = Run(PAST, "missed", NOW)
         await done(store, Advance("schedule-0", run, FUTURE))
         await done(store, Advance("schedule-0", Run(PAST, "fired", NOW), None))  # it is late: another process did it
