@@ -13,7 +13,7 @@ from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.ids import id_ending, resolve
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.settings.option import of_field
+from warren.transport.cli.settings.option import F, of_field
 from warren.transport.cli.settings.options import Options, label_option, reached_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.terminal.results import show_result, show_text
@@ -21,12 +21,12 @@ from warren.transport.cli.terminal.streams import Streams, read_prompt
 from warren.transport.cli.terminal.tables import note_damaged, show_rows
 
 COLUMNS: Final = ("trigger", "state", "scheme", "last", "session", "prompt")
-secret_option = click.option(
-    "--secret-file",
-    type=click.File(encoding="utf-8"),
-    metavar="FILE",
-    help="The secret of the calls: the first line of a file, or of the standard input (-).",
-)
+
+
+def _secret_option(function: F) -> F:
+    """Add the option of the secret."""
+    help_ = "The secret of the calls: the first line of a file, or of the standard input (-)."
+    return click.option("--secret-file", type=click.File(encoding="utf-8"), metavar="FILE", help=help_)(function)
 
 
 @click.group(cls=CommandGroup)
@@ -74,7 +74,7 @@ def triggers_list(session: str | None, offset: int, limit: int, options: Options
     "--session", type=text_of, metavar="ID", help="The session that gets the prompt; unset makes a new one each time."
 )
 @of_field(TriggerRequest, "scheme", default=None, show_default=False, variable=False)
-@secret_option
+@_secret_option
 @of_field(TriggerRequest, "overlap", default=None, show_default=False, variable=False)
 @of_field(TriggerRequest, "paused", is_flag=True, variable=False)
 @click.option("--key", type=text_of, metavar="KEY", help="Run again with one key, it makes one trigger.")
@@ -141,7 +141,7 @@ def triggers_create(
 @of_field(TriggerChange, "prompt", metavar="TEXT", variable=False)
 @of_field(TriggerChange, "overlap", default=None, show_default=False, variable=False)
 @click.option("--pause/--resume", default=None, help="Whether calls are turned away, until it is resumed.")
-@secret_option
+@_secret_option
 @of_field(TriggerChange, "new_secret", is_flag=True, variable=False)
 @reached_options
 def triggers_change(
