@@ -52,6 +52,8 @@ END_LEASE: Final = f"""
     WHERE key = ? AND holder <> ?
 """
 """Fences the holder of a session that counts as dead: it may hang, and wake up later."""
+END_ALL: Final = "UPDATE holders SET expires_at = 0 WHERE key = ?"
+"""Lets a holder of which a session is taken count as dead for all: it hears so by its renewal, whatever clocks say."""
 _HOLDER: Final = f"SELECT {raw('name, expires_at, status')} FROM holders WHERE key = ?"
 _HOLDERS: Final = f"SELECT key, {raw('name, expires_at, status')} FROM holders"
 # A row that another process removed is put in again.

@@ -56,7 +56,7 @@ from warren.storage.sqlite import attachments, audit, open_turns, schedules, tri
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, send, send_down, set_aside, store_outcome, waiting
-from warren.storage.sqlite.lease import END_LEASE, Holder
+from warren.storage.sqlite.lease import END_ALL, END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # The fence: a tombstone, and a session under another lease, are left alone, and then no key is returned. An archived
@@ -239,6 +239,8 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Le
     if owner == holder.key:
         return Claimed(kept.record, Lease(epoch), *rest)
     db.execute(ANSWERED, (session_id,))
+    if owner is not None:
+        db.execute(END_ALL, (owner,))
     last_seq, epoch = db.execute(_TAKE, (key, holder.key, before(operation.went_back_at))).get
     return Claimed(kept.record.changed(last_seq=last_seq), Lease(epoch), *rest)
 

@@ -124,6 +124,22 @@ async def test_a_process_that_hangs_loses_its_sessions_in_time(tmp_path: Path) -
 
 
 @pytest.mark.time_limit(20)
+async def test_a_process_hears_that_it_counted_as_dead_by_a_clock_that_was_wrong(tmp_path: Path) -> None:
+    """Its lease is good again by the time of its next renewal, and yet its sessions may be gone."""
+    one, two = await Process.starting(tmp_path), await Process.starting(tmp_path)
+    await one.do(turn("a"))
+    now = two.holder.clock
+    two.holder.clock = lambda: now() + 3600
+    await two.claim()
+    two.holder.clock = now
+    await one.store.renew()
+    assert one.holder.lapses == 1
+    await one.store.renew()
+    assert (one.holder.lapses, two.holder.lapses) == (1, 0)
+    await one.end()
+    await two.end()
+
+
 async def test_a_renewal_and_a_hurried_commit_do_not_wait_for_a_lock(tmp_path: Path) -> None:
     """Turns wait for the lock of another process for a minute here, and a turn that waits is stored when it is gone."""
     async with opened(tmp_path, runner=thread_runner, busy_timeout=60.0) as store, trio.open_nursery() as nursery:
