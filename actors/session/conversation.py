@@ -270,7 +270,7 @@ class Conversation:
         stored = await self.storage.read(SessionStart(self.log.session_id))
         if stored is None:
             raise self._gone()
-        self._begin(stored.record)
+        self._begin(self._as_left(stored.record))
         self.log.bound = stored.seq_floor
         if stored.record.turn_open and stored.record.turn is None:
             with contextlib.suppress(LeasedError):
@@ -307,12 +307,7 @@ class Conversation:
         record, waits = claimed.record, claimed.waits
         for problem in claimed.lost:
             logger.error("%s: it is passed over", problem)
-        left, kept = self.open_turn, record.turn
-        same = left is not None and kept is not None and (left.first_seq, left.lives) == (kept.first_seq, kept.lives)
-        if left is not None and kept is not None and same and left.parked and not kept.parked:
-            self._put_back = kept.changed(deaths=left.deaths, parked=True)  # as of `roll_back`
-            record = record.changed(turn=self._put_back)
-        self._begin(record)
+        self._begin(self._as_left(record))
         self._take_lease(claimed.lease)
         went_back_at = self.storage.went_back_at
         self.rewound = went_back_at is not None and record.updated_at <= went_back_at
@@ -321,6 +316,14 @@ class Conversation:
         for each in waits:
             self.remember(each)  # the process that stored the answer may have ended before it could
         self.inbox.load(claimed.inbox, claimed.inbox_to, () if record.turn is None else record.turn.inputs)
+
+    def _as_left(self, record: SessionRecord) -> SessionRecord:
+        """Return a record of the store with its open turn put back if it was here, and nobody has gone on with it."""
+        left, kept = self._put_back, record.turn
+        if left is None or kept is None or (left.first_seq, left.lives) != (kept.first_seq, kept.lives) or kept.parked:
+            return record
+        self._put_back = kept.changed(deaths=left.deaths, parked=True)  # as of `roll_back`
+        return record.changed(turn=self._put_back)
 
     async def store_pending(self) -> WarrenError | None:
         """Store what the store refused before, events of a turn or that it is put back; if it refuses again, it stays.

@@ -586,6 +586,19 @@ async def test_a_session_that_leaves_memory_before_its_turn_goes_on_has_not_died
         assert names(await replay(service, session_id))[-1] == "run_completed"
 
 
+async def test_a_session_that_was_read_before_its_turn_goes_on_has_not_died(tmp_path: Path) -> None:
+    """The process did not know whether it still had the session, and has read it anew without the right to write."""
+    faults = Faults()
+    async with ordering(tmp_path, faults, resumptions=0, idle_after=1) as service:
+        session_id = await not_put_aside(service, faults)
+        storage_of(service).fence.lapses += 1
+        await service.label(session_id, title="read anew")
+        await trio.sleep(10)
+        faults.refuse = None
+        await trio.sleep(1_000)
+        assert names(await replay(service, session_id))[-1] == "run_completed"
+
+
 async def test_a_session_leaves_memory_if_another_process_has_the_turn_that_it_put_back(tmp_path: Path) -> None:
     """That process has counted the death, and has no use for what could not be stored."""
     faults = Faults()
@@ -614,5 +627,6 @@ async def test_a_turn_does_not_have_the_deaths_of_an_earlier_one() -> None:
         assert earlier is not None
         assert later is not None
         conversation.record = conversation.known.changed(turn_open=True, turn=earlier.changed(parked=True))
+        conversation._put_back = conversation.open_turn  # noqa: SLF001 - as of `roll_back`
         conversation._take(Claimed(conversation.known.changed(turn=later), Lease(1)))  # noqa: SLF001 - as the store has it
         assert conversation.open_turn == later
