@@ -362,8 +362,9 @@ class Enqueued:
 class Enqueue(Operation[Enqueued]):
     """Put an input into a session's inbox with the bytes of its new files, once for each key.
 
-    Fails with SessionNotFoundError, with CapacityExceededError if `limit` inputs wait, and with
-    StoreError(cause="leased") if another process has the session, unless `anywhere` is true.
+    Fails with SessionNotFoundError, with CapacityExceededError if `limit` inputs wait, with StoreError(cause="leased")
+    if another process has the session, unless `anywhere` is true, and with StoreError(cause="lease_lost") if the lease
+    under which an input is put in has been taken over.
     """
 
     session_id: str
@@ -371,6 +372,7 @@ class Enqueue(Operation[Enqueued]):
     limit: int
     anywhere: bool = False
     blobs: tuple[Blob, ...] = attrs.field(default=(), repr=False)
+    lease: Lease | None = None
 
 
 @frozen

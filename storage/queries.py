@@ -488,7 +488,7 @@ class LivingNodes(Query[Sequence[Node]]):
 
 @frozen
 class Holders(Query[Mapping[str, Held]]):
-    """The holder of each session and the number of its last event.
+    """The holder of each session, with the epoch of its lease, and the number of its last event.
 
     A session that is not here or was deleted is left out.
     """

@@ -53,10 +53,12 @@ class Held:
     Attributes:
         holder: the number of the process that has it, which may have died; None if it was put back.
         last_seq: the number of the last event that is stored.
+        epoch: the epoch of its lease, which rises with each process that takes it.
     """
 
     holder: int | None
     last_seq: int
+    epoch: int
 
 
 @frozen

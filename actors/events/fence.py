@@ -77,7 +77,7 @@ class Guard:
         session_id: the session.
         fence: the fence.
         publish: publishes an event; returns its number.
-        has_lease: asks the store whether this process still has the session.
+        has_lease: asks the store whether this process has had the session all the time.
         refusal: the error of a turn that may not go on, and that the store is not asked to take; None as yet.
         lapses: the lapses of the fence up to which this process is known to have kept the session.
         held: events that may not be shown as yet, in order.
@@ -86,7 +86,7 @@ class Guard:
     session_id: str
     fence: Fence
     publish: Callable[[Event], int]
-    has_lease: Callable[[str], Awaitable[bool]]
+    has_lease: Callable[[], Awaitable[bool]]
     refusal: StoreError | None = None
     lapses: int = attrs.field(init=False)
     held: list[Event] = attrs.field(factory=list, init=False)
@@ -144,7 +144,7 @@ class Guard:
                 continue
             lapses = self.fence.lapses
             try:
-                kept = await self.has_lease(self.session_id)
+                kept = await self.has_lease()
             except StoreError:  # it cannot be read just now
                 await self.fence.news()
                 continue

@@ -35,7 +35,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
 )
-from warren.storage.queries import ANY_TENANT, HandoverAnswer, Query, SessionHolder
+from warren.storage.queries import ANY_TENANT, HandoverAnswer, Holders, Query, SessionHolder
 from warren.storage.refusals import went_back
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class Storage(Protocol):
         Raises SessionNotFoundError and StoreError.
         """
 
-    async def has_lease(self, session_id: str) -> bool:
-        """Return whether this process still has a session by the store. Raises StoreError."""
+    async def has_lease(self, session_id: str, lease: Lease) -> bool:
+        """Return whether this process has had a session since it took a lease, by the store. Raises StoreError."""
 
     async def rival(self, session_id: str) -> Node | None:
         """Return the other process that has a session by the store; None if there is none. Raises StoreError."""
@@ -185,7 +185,7 @@ class DirectStorage:
     async def ask_for(self, session_id: str) -> bool:
         return not self._store.apply(RequestHandover(session_id))
 
-    async def has_lease(self, session_id: str) -> bool:  # noqa: ARG002 - no other process could have it
+    async def has_lease(self, session_id: str, lease: Lease) -> bool:  # noqa: ARG002 - no other process could have it
         return True
 
     async def rival(self, session_id: str) -> None:
@@ -295,10 +295,10 @@ class StorageActor(Owner["Store"]):
         rival = await self.rival(session_id)
         return rival is not None and rival.address is not None
 
-    async def has_lease(self, session_id: str) -> bool:
+    async def has_lease(self, session_id: str, lease: Lease) -> bool:
         store = await self.reader()
-        holder = await store.read(SessionHolder(session_id, ANY_TENANT))
-        return holder is not None and holder.key == store.key
+        held = (await store.read(Holders((session_id,)))).get(session_id)
+        return held is not None and (held.holder, held.epoch) == (store.key, lease.epoch)
 
     async def rival(self, session_id: str) -> Node | None:
         store = await self.reader()

@@ -209,7 +209,9 @@ class SessionActor:
         inbox = Inbox(self.session_id, self.log.beginning, self.shared.storage.now)
         self.conversation = Conversation(self.log, self.shared.storage, inbox)
         self._machine = Machine(self.session_id)
-        self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
+        conversation = self.conversation
+        charges, guard = conversation.charges, conversation.guard
+        self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, charges, guard)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
         self.background = BackgroundCalls(self.session_id, self.shared, self._planner, self.conversation, self.host)
         self.conversation.sent = self.host.sent
@@ -622,9 +624,11 @@ class SessionActor:
                 await self.conversation.acquire(ask=need is Need.LEASE_ASKED_FOR)
             except LeasedError as exc:
                 refused = exc
-            if self.conversation.rewound:
-                await self._forget_rewound()
         await self.conversation.refresh()
+        if self.conversation.current:  # it may have got the lease since, to end a turn that nobody can go on with
+            refused = None
+        if self.conversation.rewound:
+            await self._forget_rewound()
         return Fetched(need, refused)
 
     async def _forget_rewound(self) -> None:

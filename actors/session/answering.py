@@ -159,8 +159,8 @@ class Answering:
                 await conversation.store_answer(stored[0], _entries(message, stored), stored[1:])
             else:
                 problem = contradiction(wait, message)
-            if problem is not None:  # the turn of another process may have a call that waits
-                problem = self._doubt or problem
+            if problem is not None:  # it is final, and the turn of another process may have a call that waits
+                problem = self._doubt or await conversation.lost() or problem
         except WarrenError as exc:
             stored, problem = (), exc
 

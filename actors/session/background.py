@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED
 from warren.actors.protocol import GiveAnswer
 from warren.actors.session.answers import answers
@@ -36,6 +37,7 @@ from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.waits import NEVER, Wait
 from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, ToolOutput, bounded
 from warren.reports.audit import AuditEntry
+from warren.storage.operations import Lease
 
 AGAIN: Final = Backoff(first=0.2, longest=30.0, jitter=0.2)
 """The waits between attempts to store a result, which go on as long as the process has the session."""
@@ -52,6 +54,8 @@ class _Running:
 
     Attributes:
         wait: its wait.
+        lease: the lease of the session under which its result enters.
+        guard: lets it begin only if no other process has had the session since its wait was stored, or loaded.
         scope: cancels it.
         given: set once somebody has given its result from outside.
         question: cancelled then: nobody is asked any more whether the call runs again.
@@ -61,6 +65,8 @@ class _Running:
     """
 
     wait: Wait
+    lease: Lease
+    guard: Guard | None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     given: trio.Event = attrs.field(factory=trio.Event)
     question: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -155,7 +161,7 @@ class BackgroundCalls:
     def doubt(self) -> None:
         """Note that another process may have had the session meanwhile, and let results of these calls enter."""
         for running in self._running.values():
-            running.known = False
+            running.known, running.lease = False, self.conversation.held
 
     @property
     def asked(self) -> tuple[Wait, ...]:
@@ -212,7 +218,9 @@ class BackgroundCalls:
     def _start(self, wait: Wait, run: Callable[[], Awaitable[None]], *, known: bool = True) -> None:
         if not self._running:
             self.host.holds(self.session_id)
-        self._running[wait.wait_id] = running = _Running(wait, known=known)
+        self._running[wait.wait_id] = running = _Running(
+            wait, self.conversation.held, self.conversation.guard(), known=known
+        )
         if wait.state == "answered":
             running.given.set()
         if self._tasks is not None:
@@ -234,35 +242,60 @@ class BackgroundCalls:
 
     async def _run(self, wait: Wait, tool: Tool, bound: Mapping[str, Any]) -> None:
         """Run a call, or wait for the result of one whose work was handed over, and let the result enter."""
-        running, runner, counters = self._running[wait.wait_id], self._runner(), self.shared.counters
+        running, counters = self._running[wait.wait_id], self.shared.counters
         data, limit = dict(wait.data or {}), tool.timeout
         began, ran = trio.current_time(), Ran("")
-        try:
-            if runner.guard is not None:
-                await runner.guard.wait()
+        while True:
+            if not await self._proved(running):
+                return
             later = data.get("later") or ("handle" not in data and await self._given_early(running))
-            if "handle" not in data and not later:
-                ran = await runner.run(partial(runner.invoke, tool, bound), self._call(wait), None, limit)
-                if isinstance(ran.later, Handed):
-                    data["handle"] = ran.later.handle
-                    await self._keep(running, wait.until, {"handle": ran.later.handle})
-                elif isinstance(ran.later, ToolOutput):
-                    if (until := self._until(data, ran.later.token or "")) is None:
-                        ran = Ran("ToolOutput.later: the token is none of this call", is_error=True)
-                    else:
-                        later = True
-                        await self._keep(running, until, {"later": True})
-            if "handle" in data:
-                ran = await self._remote_result(running, runner, tool, data["handle"])
-            elif later:
-                ran = await self._given_result(running)
-        except WarrenError as exc:  # of the guard: whoever has the session now decides
-            logger.warning("session %s: the background call %s did not begin: %s", self.session_id, wait.wait_id, exc)
-            return
+            if running.guard is None or running.guard.open:  # that may have taken long
+                break
+        runner = self.planner.runner(self.conversation.known, running.guard)
+        if "handle" not in data and not later:
+            ran = await runner.run(partial(runner.invoke, tool, bound), self._call(wait), None, limit)
+            if isinstance(ran.later, Handed):
+                data["handle"] = ran.later.handle
+                await self._keep(running, wait.until, {"handle": ran.later.handle})
+            elif isinstance(ran.later, ToolOutput):
+                if (until := self._until(data, ran.later.token or "")) is None:
+                    ran = Ran("ToolOutput.later: the token is none of this call", is_error=True)
+                else:
+                    later = True
+                    await self._keep(running, until, {"later": True})
+        if "handle" in data:
+            ran = await self._remote_result(running, runner, tool, data["handle"])
+        elif later:
+            ran = await self._given_result(running)
         ran = await self._decide(running, ran)
         counters.tool(tool, "timed_out" if ran.timed_out else FAILED if ran.is_error else COMPLETED)
         counters.tool_seconds.add(trio.current_time() - began)
         await self._deliver(wait, ran)
+
+    async def _proved(self, running: _Running) -> bool:
+        """Return True once it is proved that no other process has had the session since the call was started here.
+
+        Else return False: the process that has the session goes on with the call. If that is this one again, it has.
+        """
+        guard, wait = running.guard, running.wait
+        while guard is not None:
+            try:
+                await guard.wait()
+            except StoreError as exc:
+                if exc.cause != "lease_lost":  # nobody waits for the call as long as for a turn
+                    guard.refusal = None
+                    continue
+                if self.conversation.current:
+                    running.guard = self.conversation.guard()
+                    running.known, running.lease = False, self.conversation.held
+                    await self._go_on(self._newest(running))
+                else:
+                    logger.warning(
+                        "session %s: the background call %s did not begin: %s", self.session_id, wait.wait_id, exc
+                    )
+                return False
+            break
+        return True
 
     async def _given_early(self, running: _Running) -> bool:
         """Return once tools can make tokens, with whether the call has its result by then and need not run again.
@@ -291,9 +324,6 @@ class BackgroundCalls:
     def _newest(self, running: _Running) -> Wait:
         """Return the wait of a call as it is stored: an answer may be in the store and not be applied as yet."""
         return self.conversation.waits.get(running.wait.key, running.wait)
-
-    def _runner(self) -> ToolRunner:
-        return self.planner.runner(self.conversation.known)
 
     def _call(self, wait: Wait) -> ToolCall:
         origin, tokens = _origin_of(wait), self.shared.completions.maker(self.conversation.known.tenant)
@@ -448,19 +478,26 @@ class BackgroundCalls:
         )
 
     async def _deliver(self, wait: Wait, ran: Ran) -> None:
-        """Let a result enter the session, however long the store refuses it, and settle the wait."""
-        input_ = self._input(wait, ran)
+        """Let a result enter the session, however long the store refuses it, and settle the wait.
+
+        A process that has taken the session over goes on with the call, and may be running it again by now.
+        """
+        input_, running = self._input(wait, ran), self._running[wait.wait_id]
         for seconds in AGAIN:
+            lease = running.lease if wait.key in self.conversation.waits else None  # else its turn keeps no steps
             try:
-                await self.host.enter(self.session_id, input_)
+                await self.host.enter(self.session_id, input_, lease)
                 break
             except SessionNotFoundError:  # it was archived or deleted: nobody wants the result
                 return
             except WarrenError as exc:
+                lost = exc.cause == "lease_lost"
                 logger.warning(
-                    "session %s: the result of the background call %s cannot enter as yet: %s",
-                    *(self.session_id, wait.wait_id, exc.message),
+                    "session %s: the result of the background call %s %s: %s",
+                    *(self.session_id, wait.wait_id, "does not enter" if lost else "cannot enter as yet", exc.message),
                 )
+                if lost:
+                    return
             await trio.sleep(seconds)
         await self._settle(wait)
 

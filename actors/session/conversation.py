@@ -3,12 +3,14 @@
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
 
 from warren.actors.events.eventlog import EventLog, utc_now
+from warren.actors.events.fence import Guard
 from warren.actors.observe.metrics import ABOUT_ONE
 from warren.actors.protocol import GiveAnswer, Relabel
 from warren.actors.resources.storage import Storage
@@ -59,7 +61,7 @@ from warren.storage.operations import (
     StoreAnswer,
 )
 from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart, StoredWait
-from warren.storage.refusals import leased, not_found
+from warren.storage.refusals import leased, not_found, taken_over
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -106,6 +108,7 @@ class Conversation:
         charges: entries that the store's ledger does not have yet.
         calls: the tool calls of an open turn that have a state in the store, by id.
         waits: what tool calls wait for, as the store has it, without what is settled.
+        elsewhere: whether another process had the session when this one asked: what is left there is no work here.
         called: whether a client has come back for which a call of the open turn waits.
         sent: called with the sessions for which a change of this one has put notices into their inboxes.
         rewound: whether the store has gone back since the record was written, so that later copies of its messages may
@@ -121,6 +124,7 @@ class Conversation:
     calls: dict[str, KeptCall] = attrs.field(factory=dict)
     waits: dict[WaitKey, Wait] = attrs.field(factory=dict)
     _answering: dict[trio.Event, Collection[WaitKey]] = attrs.field(factory=dict)  # answers on their way to the store
+    elsewhere: bool = False
     called: bool = False
     sent: Callable[[Sequence[str]], object] = lambda _session_ids: None
     rewound: bool = False
@@ -177,7 +181,7 @@ class Conversation:
     @property
     def has_work(self) -> bool:
         """Whether a turn is to begin by itself: one that was left open goes on, or an input waits."""
-        if self.inbox.paused:
+        if self.inbox.paused or self.elsewhere:
             return False
         turn = self.open_turn
         return self.inbox.first() is not None if turn is None else not self.sleeps
@@ -218,6 +222,15 @@ class Conversation:
         """Whether a turn can begin: the record is current, the context is here, and the store took the newest turn."""
         there = self._context is not None and self.record is not None and self.lease is not None
         return there and self._lapses == self.storage.lapses and not self._refused and self.storage.fault is None
+
+    def guard(self) -> Guard | None:
+        """Return the fence for work that begins under the lease of this process; None if nobody else can have it."""
+        storage, session_id = self.storage, self.log.session_id
+        if storage.fence is None:
+            return None
+        guard = Guard(session_id, storage.fence, self.log.emit, partial(storage.has_lease, session_id, self.held))
+        guard.lapses = self._lapses  # the leases may have lapsed since this one was taken
+        return guard
 
     def runs_none(self) -> WarrenError:
         """Return the error of a request for the open turn, if there is none, or another process may have one."""
@@ -296,6 +309,7 @@ class Conversation:
             case None:
                 raise self._gone()
             case LeaseHeld(holder):
+                self.elsewhere = True
                 raise leased(self.log.session_id, holder)
             case Claimed():
                 self._take(found)
@@ -375,7 +389,7 @@ class Conversation:
         self.charges.clear()
 
     def _take_lease(self, lease: Lease) -> None:
-        self.lease = lease
+        self.lease, self.elsewhere = lease, False
         self._lapses = self.storage.lapses
 
     def _gone(self) -> WarrenError:
@@ -488,6 +502,18 @@ class Conversation:
             if exc.cause in ("leased", "lease_lost"):  # the process need not have noticed: clocks are put back
                 self.lease = None
             raise
+
+    async def lost(self) -> StoreError | None:
+        """Return the error for a request if the store says that another process has, or had, the session; else None.
+
+        The process need not have noticed: a clock that is put forward ends its leases. Raises StoreError.
+        """
+        lease = self.lease
+        if lease is None or await self.storage.has_lease(self.log.session_id, lease):
+            return None
+        if self.lease is lease:
+            self.lease = None
+        return taken_over(self.log.session_id, None)
 
     def relabel(self, change: Relabel) -> None:
         """Show other labels and another title; ignore a change that the store made before the newest one shown.

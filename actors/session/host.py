@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from warren.conversation.inputs import Input
+from warren.storage.operations import Lease
 
 
 class SessionHost(Protocol):
@@ -53,8 +54,8 @@ class SessionHost(Protocol):
     def lets_go(self, session_id: str) -> None:
         """Report that no call of the session runs in the background any more."""
 
-    async def enter(self, session_id: str, input_: Input) -> None:
-        """Put the result of a call that ran in the background into the session's inbox. Raises as `Inboxes.put`."""
+    async def enter(self, session_id: str, input_: Input, lease: Lease | None) -> None:
+        """Put the result of a call that ran in the background into the session's inbox. See `Inboxes.enter`."""
 
     async def has_entered(self, session_id: str, input_: Input) -> bool:
         """Return whether an input with the same key was put into the session's inbox. Raises StoreError."""

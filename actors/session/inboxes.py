@@ -38,7 +38,7 @@ from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
-from warren.storage.operations import Enqueue, Enqueued
+from warren.storage.operations import Enqueue, Enqueued, Lease
 from warren.storage.queries import ANY_TENANT, WaitingInputs
 
 if TYPE_CHECKING:
@@ -92,6 +92,20 @@ class Inboxes:
         with self._limiter.accepting(by, session_id) as accepted:
             return await self._put(session_id, input_, accepted)
 
+    async def enter(self, session_id: str, input_: Input, lease: Lease | None) -> None:
+        """Put the result of a call into the inbox of its session, once for its key.
+
+        Args:
+            session_id: the session.
+            input_: the result.
+            lease: the lease under which the call ran; None if no other process could go on with it.
+
+        Raises:
+            StoreError: with the cause "lease_lost" if another process has taken the session: it goes on with the call.
+            WarrenError: as `put`.
+        """
+        await self._put(session_id, input_, lease=lease)
+
     async def _is_allowed(self, session_id: str, input_: Input, by: Accounts) -> bool:
         """Return whether the limits of its sender allow an input; False if they need not, as it is in the store.
 
@@ -122,8 +136,10 @@ class Inboxes:
             return False
         return True
 
-    async def _put(self, session_id: str, input_: Input, accepted: Acceptance | None = None) -> Enqueued:
-        stored = await self._store(session_id, input_, anywhere=True)
+    async def _put(
+        self, session_id: str, input_: Input, accepted: Acceptance | None = None, lease: Lease | None = None
+    ) -> Enqueued:
+        stored = await self._store(session_id, input_, anywhere=True, lease=lease)
         _note(accepted, stored)
         if stored.outcome is not None:
             return stored
@@ -230,11 +246,18 @@ class Inboxes:
         return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools, begun))
 
     async def _store(
-        self, session_id: str, input_: Input, blobs: tuple[Blob, ...] = (), *, anywhere: bool, limit: int | None = None
+        self,
+        session_id: str,
+        input_: Input,
+        blobs: tuple[Blob, ...] = (),
+        *,
+        anywhere: bool,
+        limit: int | None = None,
+        lease: Lease | None = None,
     ) -> Enqueued:
         """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
         self._mailboxes.check_open()
-        operation = Enqueue(session_id, input_, self._limit if limit is None else limit, anywhere, blobs)
+        operation = Enqueue(session_id, input_, self._limit if limit is None else limit, anywhere, blobs, lease)
         find: Callable[[Store], Awaitable[Enqueued | None]] = partial(_enqueued, session_id, input_.input_id)
         self._entering.add(input_.input_id)
         try:

@@ -62,6 +62,7 @@ class Planner:
         host_objects: the tools and the compactor that the host gave the session.
         log: the events of the session.
         charges: gets the tokens of model calls.
+        guard: makes the guard of a turn.
     """
 
     shared: Shared
@@ -69,6 +70,7 @@ class Planner:
     host_objects: HostObjects
     log: EventLog
     charges: list[Charge]
+    guard: Callable[[], Guard | None]
     _kept: TurnSettings | None = None
     _options: SessionOptions | None = None  # those of the session that the settings are kept for
     _model: str = ""
@@ -191,10 +193,9 @@ class Planner:
 
     def _surround(self, plan: TurnPlan, record: SessionRecord) -> None:
         """Give a plan its seam."""
-        storage, limiter = self.shared.storage, self.shared.limiter
+        limiter, plan.guard = self.shared.limiter, self.guard()
         around, around_tool = list[AroundCall](), list[AroundTool]()
-        if storage.fence is not None:
-            plan.guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
+        if plan.guard is not None:
             around.append(plan.guard.around)
             around_tool.append(plan.guard.around_tool)
         plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.message.payer)
@@ -206,12 +207,9 @@ class Planner:
         if around or self._around_turn:
             plan.seam = Seam(self._around_turn, around, around_tool)
 
-    def runner(self, record: SessionRecord) -> ToolRunner:
+    def runner(self, record: SessionRecord, guard: Guard | None) -> ToolRunner:
         """Return what runs tools of a session outside of its turns."""
         storage, most = self.shared.storage, self.shared.config.limits.max_attachment
-        guard = None
-        if storage.fence is not None:
-            guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
         keep = partial(attaching.keep, storage, record.tenant, record.session_id, most)
         return ToolRunner(self.shared.tool_threads, guard, keep)
 

@@ -38,6 +38,7 @@ from warren.models.tools import ToolError
 from warren.reports.audit import AuditEntry
 from warren.reports.statistics import RuntimeStatistics
 from warren.reports.tracing import here
+from warren.storage.operations import Lease
 from warren.storage.refusals import went_back
 
 R = TypeVar("R")
@@ -357,8 +358,8 @@ class Supervisor:
         if self.scheduler.closed:
             self._tell_progress()
 
-    async def enter(self, session_id: str, input_: Input) -> None:
-        await self.inboxes.put(session_id, input_)
+    async def enter(self, session_id: str, input_: Input, lease: Lease | None) -> None:
+        await self.inboxes.enter(session_id, input_, lease)
 
     async def has_entered(self, session_id: str, input_: Input) -> bool:
         return await self.inboxes.is_known(session_id, input_)

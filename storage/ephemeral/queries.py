@@ -242,7 +242,8 @@ def _node(store: Contents) -> Node:
 def _held(store: Contents, query: ask.Holders) -> dict[str, Held]:
     found = ((each, store.sessions[each]) for each in query.session_ids if each in store.sessions)
     return {
-        session_id: Held(store.key if session.held else None, session.record.last_seq) for session_id, session in found
+        session_id: Held(store.key if session.held else None, session.record.last_seq, session.epoch)
+        for session_id, session in found
     }
 
 

@@ -353,7 +353,10 @@ class EphemeralStore(Contents):
 
     def enqueue(self, operation: Enqueue) -> Enqueued:
         """Apply the operation."""
-        inbox = self._session(operation.session_id).inbox
+        session = self._session(operation.session_id)
+        if operation.lease is not None:
+            self._check_lease(session, operation.lease)
+        inbox = session.inbox
         known = inbox.known(operation.input.key)
         if known is not None:
             return Enqueued(known.numbered, False, known.outcome)

@@ -13,13 +13,14 @@ from warren.storage.postgres.attachments import attach
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
-from warren.storage.refusals import inbox_full, leased, not_found, retired
+from warren.storage.refusals import inbox_full, leased, not_found, retired, taken_over
 from warren.storage.results import Rows
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, decoded, microseconds, outcome_of
 
 LAST: Final = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"
 # The lock of the session's row makes the order of numbers the order of commits, and keeps the count exact.
 _OWNER: Final = "SELECT key, state, holder FROM warren.sessions WHERE session_id = $1 FOR NO KEY UPDATE"
+_LEASE: Final = "SELECT holder, epoch FROM warren.sessions WHERE key = $1::int8"
 _KNOWN: Final = "SELECT number, body, outcome FROM warren.inbox WHERE session = $1::int8 AND key = $2"
 _COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL AND NOT notice"
 _ADD: Final = """
@@ -73,6 +74,8 @@ async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueue
         raise not_found(session_id) if state == DELETED else retired(session_id)
     if holder_name is not None and not operation.anywhere:
         raise leased(session_id, holder_name)
+    if operation.lease is not None and await db.fetch(_LEASE, session) != [(holder.key, operation.lease.epoch)]:
+        raise taken_over(session_id, holder_name)
     elsewhere = holder_name is not None
     key = None if input_.key is None else escaped(input_.key)
     known = [] if key is None else await db.fetch(_KNOWN, session, key)

@@ -163,7 +163,8 @@ _HOLDER_OF: Final = f"""
     WHERE s.session_id = $1 AND {OF} AND state <> {DELETED} AND (h.key = $3::int OR {alive("$3::int")})
 """
 _HELD_BY: Final = f"""
-    SELECT session_id, holder, last_seq FROM warren.sessions WHERE session_id = ANY ($1::text[]) AND state <> {DELETED}
+    SELECT session_id, holder, last_seq, epoch FROM warren.sessions
+    WHERE session_id = ANY ($1::text[]) AND state <> {DELETED}
 """
 _ANSWER: Final = """
     SELECT s.holder, r.holder FROM warren.sessions s LEFT JOIN warren.requests r ON r.session = s.key
@@ -404,7 +405,7 @@ async def _holder(at: Reading, query: ask.SessionHolder) -> Node | None:
 
 async def _held(at: Reading, query: ask.Holders) -> dict[str, Held]:
     rows = await at.db.fetch(_HELD_BY, array([escaped(each) for each in query.session_ids]))
-    return {unescaped(session_id): Held(key, last_seq) for session_id, key, last_seq in rows}
+    return {unescaped(session_id): Held(*held) for session_id, *held in rows}
 
 
 async def _handed_over(at: Reading, query: ask.HandoverAnswer) -> bool | None:

@@ -8,13 +8,13 @@ import apsw
 from warren.conversation import codec
 from warren.conversation.inputs import Numbered
 from warren.storage.operations import Attach, EndInputs, Enqueue, Enqueued
-from warren.storage.refusals import inbox_full, leased, not_found, retired
+from warren.storage.refusals import inbox_full, leased, not_found, retired, taken_over
 from warren.storage.rows import DELETED, OPEN, decoded, microseconds, outcome_of
 from warren.storage.sqlite.attachments import attach
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import send, store_outcome
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import holding, writable
+from warren.storage.sqlite.operations import has, holding, writable
 
 _KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
 _ADD: Final = "INSERT INTO inbox (session, id, key, starts, body, not_before) VALUES (?,?,?,?,?,?) RETURNING number"
@@ -29,6 +29,8 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
         raise not_found(session_id) if state == DELETED else retired(session_id)
     if rival is not None and not operation.anywhere:
         raise leased(session_id, rival)
+    if operation.lease is not None and not has(db, holder, key, operation.lease):
+        raise taken_over(session_id, rival)
     elsewhere = rival is not None
     known = db.execute(_KNOWN, (key, input_.key)).get if input_.key is not None else None
     if known is not None:

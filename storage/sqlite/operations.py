@@ -94,6 +94,7 @@ _ADD_COMPACTION: Final = """
     VALUES (?,?,?,?,?,?,?,?)
 """
 _HOLDING: Final = f"SELECT key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
+_LEASE: Final = f"SELECT {raw('holder, epoch')} FROM sessions WHERE key = ?"
 _RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
 _CLAIMED: Final = f"""
     SELECT {raw(COLUMNS)}, key, {raw("state, holder, epoch")}, {waits.SOME_OPEN} FROM sessions WHERE session_id = ?
@@ -349,6 +350,11 @@ def holding(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, 
         raise not_found(session_id)
     key, state, owner, _ = found
     return key, state, holder.rival(db, owner) if owner not in (None, holder.key) else None
+
+
+def has(db: apsw.Connection, holder: Holder, key: int, lease: Lease) -> bool:
+    """Return whether a process has a session under a lease, whatever its clock says."""
+    return bool(db.execute(_LEASE, (key,)).get == (holder.key, lease.epoch))
 
 
 def _event_values(key: int, item: EventRow | LogItem) -> tuple[Any, ...]:

@@ -81,7 +81,7 @@ _FILES_OF_OWNER: Final = """
 _OWNED: Final = f"SELECT session_id FROM sessions WHERE tenant = ? AND owner = ? AND state <> {DELETED}"
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD_BY: Final = f"""
-    SELECT session_id, {raw("holder, last_seq")} FROM sessions
+    SELECT session_id, {raw("holder, last_seq, epoch")} FROM sessions
     WHERE session_id IN (SELECT value FROM json_each(?)) AND state <> {DELETED}
 """
 _HOLDER_OF: Final = f"SELECT {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -148,7 +148,7 @@ def _holder(at: Reading, query: ask.SessionHolder) -> Node | None:
 
 def _held(at: Reading, query: ask.Holders) -> dict[str, Held]:
     rows: list[Any] = at.db.execute(_HELD_BY, (json.dumps(list(query.session_ids)),)).fetchall()
-    return {session_id: Held(key, last_seq) for session_id, key, last_seq in rows if type(last_seq) is int}
+    return {session_id: Held(*held) for session_id, *held in rows if type(held[1]) is int}
 
 
 def _has(at: Reading, query: ask.HasSession | ask.OfSession[Any]) -> bool:

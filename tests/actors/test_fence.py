@@ -195,7 +195,7 @@ async def test_a_turn_that_gives_up_names_the_fault_of_the_store() -> None:
     fence = Fence(clock=trio.current_time, until=-math.inf, patience=5.0)
     fence.fault = StoreError("the disk is full", cause="disk_full")
 
-    async def has_lease(_session_id: str) -> bool:
+    async def has_lease() -> bool:
         await trio.lowlevel.checkpoint()
         return True
 
@@ -371,7 +371,7 @@ async def test_events_keep_their_order_behind_the_fence() -> None:
         shown.append(event)
         return len(shown)
 
-    async def has_lease(_session_id: str) -> bool:
+    async def has_lease() -> bool:
         await trio.lowlevel.checkpoint()
         return True
 
@@ -402,7 +402,7 @@ async def test_a_store_that_cannot_be_read_proves_nothing() -> None:
     """After a lapse the turn waits until the store says who has the session."""
     fence, asked = Fence(clock=trio.current_time), 0
 
-    async def has_lease(_session_id: str) -> bool:
+    async def has_lease() -> bool:
         nonlocal asked
         asked += 1
         if asked == 1:
@@ -427,7 +427,7 @@ async def test_events_that_were_held_back_are_shown_before_the_turn_goes_on() ->
     """Also if the lease was proved again before the turn came to wait for it: the commit has to have all of them."""
     shown = list[Event]()
 
-    async def has_lease(_session_id: str) -> bool:
+    async def has_lease() -> bool:
         await trio.lowlevel.checkpoint()
         return True
 

@@ -926,6 +926,66 @@ async def test_a_call_that_has_its_result_is_not_replayed(tmp_path: Path) -> Non
     assert len(orders.tokens) == 1
 
 
+async def test_a_call_that_another_process_has_run_meanwhile_does_not_run_again(tmp_path: Path) -> None:
+    """The process that had taken it up before hung until the result had entered, and had not begun it as yet."""
+    orders = Orders(takes=60.0, restart="replay")
+    session_id = await orders.ordered(tmp_path)
+    orders.takes = 0.0
+    faults = Faults(no_secret=StoreError("the database cannot be reached", cause="unreachable"))
+    async with orders.open(tmp_path, faults) as service, orders.open(tmp_path) as other:
+        await trio.sleep(30)
+        await expire_leases(service)
+        await trio.sleep(60)
+        await other.complete_tool(orders.tokens[1], "sent")
+        messages = await settled(other, session_id)
+        (await store_of(service)).me.clock = orders.clock
+        faults.no_secret = None
+        await trio.sleep(60)
+        assert await settled(other, session_id) == messages
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
+    assert len(orders.tokens) == 2
+
+
+async def test_a_result_does_not_enter_once_another_process_has_the_session(tmp_path: Path) -> None:
+    """That process has looked for the result, and is about to run the call again."""
+    bench = Bench(result="late", options={"restart": "replay"})
+    faults = Faults(no_secret=StoreError("the database cannot be reached", cause="unreachable"))
+    async with bench.open(tmp_path) as service, bench.open(tmp_path, faults=faults) as other:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "call build")
+        await expire_leases(service)
+        await trio.sleep(60)
+        bench.release.set()
+        await trio.sleep(1)
+        bench.result, faults.no_secret = "again", None
+        await trio.sleep(60)
+        messages = await settled(other, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["call build", "again"]
+    assert len(bench.keys) == 2
+
+
+async def test_a_call_that_comes_back_is_as_the_process_that_had_it_meanwhile_has_left_it(tmp_path: Path) -> None:
+    """That one has run it, so that its result comes from outside: here, where it had not begun, it waits for that."""
+    orders = Orders(takes=60.0, restart="replay")
+    session_id = await orders.ordered(tmp_path)
+    orders.takes = 0.0
+    faults = Faults(no_secret=StoreError("the database cannot be reached", cause="unreachable"))
+    async with orders.open(tmp_path, faults) as service:
+        await trio.sleep(30)
+        async with orders.open(tmp_path):
+            await expire_leases(service)
+            await trio.sleep(60)
+        (await store_of(service)).me.clock = orders.clock
+        await trio.sleep(30)
+        await service.start_turn(session_id, "hello")
+        faults.no_secret = None
+        await trio.sleep(60)
+        await service.complete_tool(orders.tokens[1], "sent")
+        messages = await settled(service, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "hello", "sent"]
+    assert len(orders.tokens) == 2
+
+
 async def test_a_result_ends_the_question_whether_its_call_runs_again(tmp_path: Path) -> None:
     """It enters at once, and nobody is asked any more."""
     orders = Orders(takes=60.0, restart="ask")

@@ -6,23 +6,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 import trio
 
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import actor_of
+from tests.support.faulty_store import Faults
 from tests.support.hanging import expire_leases, store_of, wake
 from tests.support.models import reply, says
 from tests.support.runtime import new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import AgentError, LeasedError, StoreError
+from warren.base.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.models.tools import Tool, ToolOutput, current_call, tool
 
 pytestmark = pytest.mark.virtual_time
 DIG = reply("", ToolUseBlock("dig", "dig"))
 ORDER = reply("", ToolUseBlock("order", "order"))
+
+
+def clock() -> float:
+    """Return the virtual time, long after all leases that have ended."""
+    return 1e6 + trio.current_time()
 
 
 def dig(seconds: float = math.inf) -> Tool:
@@ -36,13 +43,14 @@ def dig(seconds: float = math.inf) -> Tool:
     return tool(dig)
 
 
-def ordering(tokens: list[str]) -> Tool:
+def ordering(tokens: list[str], seconds: float = 0.0) -> Tool:
     """Return a tool whose result comes from outside, under the token that it adds to a list."""
 
     async def order() -> ToolOutput:
         """Order."""
         await trio.lowlevel.checkpoint()
         tokens.append(current_call().token(expires=30 * 86_400))
+        await trio.sleep(seconds)
         return ToolOutput.later(tokens[-1])
 
     return tool(order)
@@ -128,6 +136,75 @@ async def test_a_refused_change_tells_a_process_that_it_has_lost_the_session(tmp
             await gateway.complete_tool(tokens[0], "here")
         assert (caught.value.cause, caught.value.retryable) == ("lease_lost", True)
         await gateway.complete_tool(tokens[0], "here")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_result_is_not_refused_for_good_by_a_process_that_has_lost_the_session(tmp_path: Path) -> None:
+    """It knows of no call that waits, and no renewal has told it that another process has the session."""
+    tokens = list[str]()
+    async with (
+        open_runtime(says(["one"]), store=tmp_path, clock=clock, tools=[ordering(tokens)]) as gateway,
+        open_runtime(says(ORDER, ["there it is"]), store=tmp_path, clock=clock, tools=[ordering(tokens, 5)]) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = (await gateway.create_session("hello")).session_id
+        await expire_leases(gateway)
+        turn = ask(nursery, command.start_turn, session_id, "order", mode="queue", idempotency_key="k")
+        await trio.sleep(0.2)
+        (await store_of(gateway)).me.clock = clock
+        with pytest.raises(StoreError) as caught:
+            await gateway.complete_tool(tokens[0], "here")
+        assert (caught.value.cause, caught.value.retryable) == ("lease_lost", True)
+        with pytest.raises(LeasedError):
+            await gateway.complete_tool(tokens[0], "here")
+        await command.complete_tool(tokens[0], "here")
+        assert (await turn.value()).text == "there it is"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_process_does_not_ask_again_and_again_for_a_turn_of_another_one(tmp_path: Path) -> None:
+    """It has been refused the session, and has read that a turn is open there."""
+    faults = Faults(delay=0.01)
+    async with (
+        open_runtime(says(DIG), store=tmp_path, tools=[dig(60)]) as gateway,
+        open_runtime(says(["two"]), store=tmp_path, faults=faults) as other,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        ask(nursery, gateway.start_turn, session_id, "dig", mode="queue", idempotency_key="k1")
+        await trio.sleep(0.2)
+        with pytest.raises(LeasedError):
+            await other.withdraw(session_id, "no input")
+        before = len(faults.groups)
+        await trio.sleep(5)
+        assert len(faults.groups) - before < 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_input_waits_on_in_the_process_that_ends_a_turn_in_passing(tmp_path: Path) -> None:
+    """It was refused the session, and has got it a moment later, to end a turn that cannot be gone on with."""
+    faults = Faults()
+    async with (
+        open_runtime(says(DIG), store=tmp_path, clock=clock, tools=[dig()]) as gateway,
+        open_runtime(says(["two"]), store=tmp_path, clock=clock, faults=faults) as other,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        ask(nursery, gateway.start_turn, session_id, "dig", mode="queue", idempotency_key="k1")
+        await trio.sleep(0.1)
+        ask(nursery, gateway.start_turn, session_id, "two", mode="queue", idempotency_key="k2")
+        await trio.sleep(0.2)
+        faults.read_delay = 5.0
+        withdrawal = ask(nursery, other.withdraw, session_id, "no input")
+        await trio.sleep(3)
+        db = apsw.Connection(str(tmp_path / "sessions.sqlite3"))
+        db.execute("UPDATE sessions SET turn = NULL; DELETE FROM calls")  # as a turn that is stored at its end
+        db.close()
+        await expire_leases(gateway)
+        await withdrawal.failure(InvalidParamsError)
+        faults.read_delay = 0.0
+        with trio.fail_after(60):
+            assert (await other.start_turn(session_id, "two", mode="queue", idempotency_key="k2")).text == "two"
         nursery.cancel_scope.cancel()
 
 

@@ -171,7 +171,7 @@ async def test_a_call_that_waits_for_a_thread_begins_only_with_a_proved_lease() 
         ran.append(text)
         return text
 
-    async def has_lease(_session_id: str) -> bool:
+    async def has_lease() -> bool:
         await trio.lowlevel.checkpoint()
         return True
 

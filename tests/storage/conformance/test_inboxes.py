@@ -4,14 +4,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from tests.storage.conformance.homes import DONE, Home, done, put
 from tests.storage.samples import turn
-from warren.base.errors import CapacityExceededError, SessionNotFoundError
+from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
 from warren.calls.creation import FIRST_PROMPT, Creation
 from warren.storage.operations import (
+    FIRST,
     MAX_OUTCOMES,
     UNKNOWN,
     Archive,
@@ -21,6 +23,7 @@ from warren.storage.operations import (
     Enqueue,
     Enqueued,
     InputOutcome,
+    Release,
 )
 from warren.storage.queries import ANY_TENANT, CreatedUnder, NextWake, WaitingInputs, WaitingSessions, WasTold
 from warren.storage.store import Store
@@ -91,6 +94,22 @@ async def test_a_key_is_taken_once(home: Home, tmp_path: Path) -> None:
             known = await entered(store, put("1", key="k"))
             assert (known.fresh, known.outcome) == (False, outcome)
         assert await texts(store) == []
+
+
+async def test_an_input_under_a_lease_is_refused_once_that_is_over(home: Home, tmp_path: Path) -> None:
+    """Also one that is known: its process may not count on anything that it has read."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a")])
+        result = attrs.evolve(put("1", key="k"), anywhere=True, lease=FIRST)
+        await entered(store, result)
+        assert not (await entered(store, result)).fresh
+        await done(store, Release("a", FIRST))
+        await done(store, Claim("a"))
+        for each in (result, attrs.evolve(put("2"), anywhere=True, lease=FIRST)):
+            (refused,) = await store.write([each])
+            assert isinstance(refused, StoreError)
+            assert refused.cause == "lease_lost"
+        assert await texts(store) == ["1"]
 
 
 async def test_a_full_inbox_takes_only_what_it_knows(home: Home, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ async def test_the_holders_of_many_sessions_are_found_at_once(home: Home, tmp_pa
         found = await store.read(Holders({"a", "b", "c", "x"}))
         records = {each: await store.read(SessionRow(each, ANY_TENANT)) for each in ("a", "c")}
         assert {each: held.holder for each, held in found.items()} == {"a": None, "c": store.key}
+        assert {each: held.epoch for each, held in found.items()} == {"a": 1, "c": 1}
         assert {each: held.last_seq for each, held in found.items()} == {
             each: record.last_seq for each, record in records.items() if record is not None
         }

@@ -282,7 +282,7 @@ async def test_a_reader_in_a_lost_turn_does_not_go_on_with_the_next_one(keep: in
         for number in range(1, 4):
             log.emit(TextComplete(f"{number}"))
         await until(lambda: reader.newest == 3)
-        fanout.stored({"s1": Held(2, 1_000_003)})
+        fanout.stored({"s1": Held(2, 1_000_003, 1)})
         if keep == 1:
             with pytest.raises(AgentError):
                 await reader.load()
@@ -304,7 +304,7 @@ async def test_a_slow_follower_of_a_turn_that_another_node_overtakes_sees_its_en
             for number in (2, 3):
                 log.emit(TextComplete(f"{number}"))
             await until(lambda: reader.newest == 3)
-            fanout.stored({"s1": Held(None, 1_000_001)})
+            fanout.stored({"s1": Held(None, 1_000_001, 1)})
             assert [(await anext(reader)).seq for _ in range(2)] == [2, 3]
         tasks.cancel_scope.cancel()
 
