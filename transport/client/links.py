@@ -1,5 +1,6 @@
 """The connections of one client: opened when they are needed, and opened again with backoff when they are lost."""
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -54,7 +55,8 @@ class Links:
     async def ask(self, method: str, params: object, *, repeatable: bool) -> Any:
         """Send a request on any connection, and return its result as plain data.
 
-        If the connection is lost, the request is sent again; one that is not repeatable only if it was never sent.
+        If the connection is lost, or the server stops, the request is sent again; one that is not repeatable only if it
+        was never sent.
 
         Raises:
             AgentError: with the cause `unreachable` if the server cannot be reached, with the cause `connection_lost`
@@ -85,12 +87,27 @@ class Links:
         return await connection.ask(method, params, answered)
 
     async def repeat(self, send: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Any:
-        """Return the result of `send`; if the connection is lost under it, call it again, as `ask` says."""
-        for attempt in range(ATTEMPTS):
+        """Return the result of `send`; if the connection is lost under it, call it again, as `ask` says.
+
+        A server that is told to stop leaves what it was asked for to the next one at its place.
+        """
+        attempt, stopped, pauses = 0, -math.inf, iter(BACKOFF)
+        while attempt < ATTEMPTS:
+            asked = anyio.current_time()
             try:
                 return await send()
+            except AgentError as exc:
+                if not (repeatable and exc.retryable and exc.cause == "shutting_down"):
+                    raise
+                if asked > stopped + self.patience:  # not one that stops still
+                    stopped, pauses = anyio.current_time(), iter(BACKOFF)
+                pause = next(pauses)
+                if anyio.current_time() + pause > stopped + self.patience:
+                    raise
+                await anyio.sleep(pause)
             except LostError as exc:
-                if exc.sent and (attempt == ATTEMPTS - 1 or not repeatable):
+                attempt += 1
+                if exc.sent and (attempt == ATTEMPTS or not repeatable):
                     problem = (
                         "the connection was lost before the answer: whether the request was carried out is unknown"
                     )

@@ -333,7 +333,13 @@ class RemoteService(SessionService):
                     place.log.reader.close()
 
     async def _run(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
+        asked = False
+
         async def send() -> Any:
+            nonlocal asked
+            if asked:  # the events of another connection do not follow those that came before
+                place.lost()
+            asked = True
             if tools:
                 return await self._run_with_tools(turn, place, tools, run)
             if turn.session_id is not None and place.on_begin is None:

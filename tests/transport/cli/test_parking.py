@@ -96,7 +96,7 @@ async def told_to_ask_again(client: Client, number: int) -> None:
 async def ended(running: Running) -> None:
     """Check that a server ends in good order."""
     found = await trio.to_thread.run_sync(running.end)
-    assert (found.code, found.out) == (0, "")
+    assert (found.code, found.out) == (0, ""), found
 
 
 async def answered(url: str, session_id: str) -> None:
@@ -170,6 +170,27 @@ async def test_the_next_server_goes_on_with_the_turn(cli: Cli, workers: Sequence
                 pass
             assert told["result"]["text"] == "half an answer"
         await answered(url, session_id)
+        running.signal(signal.SIGTERM)
+        await ended(running)
+    assert model.asked == 2
+
+
+async def test_a_command_goes_on_with_the_server_that_comes_next(cli: Cli) -> None:
+    """Its server is stopped in the turn, and started again at the same place: nothing fails."""
+    async with model_of(cli) as model:
+        running, url = served(cli, "--drain", "2s")
+        server, port = url.removesuffix("/ws"), url.removesuffix("/ws").rpartition(":")[2]
+        command = cli.start("run", "go", "--server", server, env=ENV)
+        await until(lambda: model.asked == 1)
+        waiting = cli.start("wait", "last", "--server", server, env=ENV)
+        running.signal(signal.SIGTERM)
+        await ended(running)
+        running, _ = served(cli, "--port", port, "--drain", "2s")
+        await until(lambda: model.asked == 2)
+        model.gate.set()
+        for each in (command, waiting):
+            found = await trio.to_thread.run_sync(each.end)
+            assert (found.code, found.out) == (0, "half an answer\n"), found
         running.signal(signal.SIGTERM)
         await ended(running)
     assert model.asked == 2
