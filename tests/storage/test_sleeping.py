@@ -10,10 +10,11 @@ import apsw
 import attrs
 import pytest
 
-from tests.storage.samples import opened, step, wait, written
+from tests.storage.samples import NOW, opened, step, turn, wait, written
+from warren.conversation.inputs import Input
 from warren.conversation.views import TURN_STATES
 from warren.settings.config import StoreConfig
-from warren.storage.operations import Release
+from warren.storage.operations import Enqueue, Release
 from warren.storage.queries import (
     ANY_TENANT,
     InTurn,
@@ -100,5 +101,27 @@ async def test_a_file_is_not_searched_for_work(tmp_path: Path, query: Query[Any]
     for count in (100, SLEEPERS):
         with sleeping(tmp_path, count, idle=idle) as db:
             counted.append(steps(db, query, config))
+    few, many = counted
+    assert 10 < many < 1.2 * few + 50
+
+
+@pytest.mark.parametrize("query", READS[:2], ids=lambda query: type(query).__name__)
+async def test_inputs_that_wait_for_a_time_are_passed_over(query: Query[Any], tmp_path: Path) -> None:
+    """Ten thousand of them cost no more than a few."""
+    later = Input("i", "queue", "water", NOW, not_before=WAKES)
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"), Enqueue("a", later, 9), Enqueue("a", attrs.evolve(later, input_id="j"), 9))
+    copy = """
+        WITH RECURSIVE n (i) AS (SELECT 1001 UNION ALL SELECT i + 1 FROM n LIMIT {})
+        INSERT INTO inbox (number, session, id, starts, body, not_before)
+        SELECT i, session, id || i, starts, body, not_before + i FROM n, inbox WHERE id = 'i'
+    """
+    counted = list[int]()
+    for count in (100, SLEEPERS):
+        with closing(apsw.Connection(str(tmp_path / "store" / FILE_NAME))) as db:
+            db.execute("BEGIN")
+            db.execute(copy.format(count))
+            counted.append(steps(db, query, StoreConfig(tmp_path / "store")))
+            db.execute("ROLLBACK")
     few, many = counted
     assert 10 < many < 1.2 * few + 50
