@@ -451,21 +451,19 @@ class SessionActor:
             self._ends = self._ends or cancelled()
             self._perform(machine.step(Signal.NEXT))
         else:
-            prompt = inbox.first_prompt
-            self._send(partial(self._store_given_up, number, prompt))
+            self._send(partial(self._store_given_up, number, inbox.give_up()))
         return True
 
     async def _store_given_up(self, number: int, prompt: int | None) -> Result:
-        conversation, inbox = self.conversation, self.conversation.inbox
-        error, prompt = cancelled(), prompt if prompt is not None and prompt == inbox.first_prompt else None
+        conversation, inbox, error = self.conversation, self.conversation.inbox, cancelled()
         ended = InputOutcome((number,) if prompt is None else (number, prompt), encode_ending(error))
         problem = await conversation.store_outcome(ended, None if prompt is None else error)
 
         def apply() -> None:
             if problem is None:
                 inbox.settle(number)
-                if prompt is not None:
-                    inbox.end_waiting(prompt, error)
+            if prompt is not None:
+                inbox.withdrew(prompt, problem, error)
 
         return apply
 

@@ -246,7 +246,7 @@ async def _delegate(
     system_prompt: Annotated[str | None, "instructions"] = None,
     tools: Annotated[list[str] | None, "names of the tools it may use, of yours; none for all of them"] = None,
     budget: Annotated[
-        dict[str, float] | None, "limits: max_tokens, max_seconds, max_tool_calls, max_steps, max_cost"
+        dict[str, int | float] | None, "limits: max_tokens, max_seconds, max_tool_calls, max_steps, max_cost"
     ] = None,
     time_limit: Annotated[float | None, "seconds after which you wait no more"] = None,  # noqa: ARG001 - see `_awaits`
 ) -> None:

@@ -297,6 +297,17 @@ async def test_children_share_what_the_budget_leaves(store: Path | None) -> None
         assert view.billing.total_tokens == 80
 
 
+async def test_a_child_has_the_budget_that_its_call_asks_for(store: Path | None) -> None:
+    """Also of whole numbers."""
+    office = Office(options={"budget": {"max_steps": 1, "max_seconds": 60}})
+    async with office.open(store) as service:
+        result = await service.create_session("delegate part; then part")
+        done, spent = await results(service, result.session_id)
+    assert (done.content, done.is_error) == ("done: part", False)
+    assert spent.is_error
+    assert "budget" in spent.content
+
+
 async def test_the_store_has_the_child_once(tmp_path: Path) -> None:
     """A process that dies after the child was made, and before the call waits, finds it again."""
     office = Office()
