@@ -1,8 +1,9 @@
 """The promises of the service, each as a function that yields what breaks it in what is left of a run."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final
 
 import attrs
@@ -12,13 +13,24 @@ from tests.simulation.servers import name_of
 from tests.simulation.users import Prompt, Told
 from warren.actors.turn.approvals import NOBODY
 from warren.actors.turn.toolbox import RUNS_ON
-from warren.conversation.messages import AssistantMessage, ContextMessage, Message, ToolResultsMessage, UserMessage
+from warren.conversation.delegation import Delegation
+from warren.conversation.messages import (
+    AssistantMessage,
+    ContextMessage,
+    Message,
+    ToolResult,
+    ToolResultsMessage,
+    UserMessage,
+)
+from warren.conversation.records import SessionRecord
 from warren.conversation.views import HistoryPage
 
 PASSING: Final = frozenset(
     {"closed", "connection_lost", "crash", "disk_full", "leased", "lease_lost", "unreachable", "shutting_down"}
 )
 """Causes that are no end of a key. Of a turn that is stored at its end they may be."""
+SLACK: Final = 0.001
+"""Seconds within which two times are the same."""
 NO_MORE: Final = "it is not gone on with (limits.resumptions)"
 """Why a turn ends that has taken as many processes down as a turn may: that is its end, if the record says so too."""
 
@@ -33,6 +45,9 @@ class Left:
         pages: the history of each session and of each fork; None for those that nobody finds any more.
         events: the first and the last number of each event of a session that is stored, in order.
         remains: rows of the store that should have gone.
+        records: the records of all sessions that were not deleted.
+        roots: of each session that was not deleted, and is no fork, what the users of the one were told that has
+            delegated its work first.
     """
 
     told: Sequence[Told]
@@ -40,11 +55,32 @@ class Left:
     pages: Mapping[str, HistoryPage | None]
     events: Mapping[str, Sequence[tuple[int, int]]]
     remains: Sequence[str]
+    records: Mapping[str, SessionRecord] = attrs.field(factory=dict)
+    roots: Mapping[str, Told] = attrs.field(factory=dict)
 
     def messages(self, session_id: str) -> Sequence[Message]:
         """Return the messages of a session; none for one that nobody finds any more."""
         page = self.pages.get(session_id)
         return [] if page is None else [each.message for each in page.messages]
+
+    @property
+    def children(self) -> Mapping[str, Delegation]:
+        """The places of all child sessions that were made, also of those that were deleted."""
+        there = {key: each.delegation for key, each in self.records.items() if each.delegation is not None}
+        return self.record.children | there
+
+    def undisturbed(self, session_id: str) -> bool:
+        """Return whether nobody has asked for the end of a turn of a session, nor of those that it works for."""
+        told, children = self.roots.get(session_id), self.children
+        if told is None or told.disturbed or told.leaving or not told.durable:
+            return False
+        worn = {key for key, _ in self.record.worn}
+        at: str | None = session_id
+        while at is not None:
+            if at in told.touched or at in self.record.cancelled or at in worn or at in self.record.unsure:
+                return False
+            at = children[at].session_id if at in children else None
+        return True
 
     @property
     def sessions(self) -> Sequence[Told]:
@@ -115,8 +151,8 @@ def schedules_are_kept(left: Left) -> Iterator[str]:
 
 def nothing_twice(left: Left) -> Iterator[str]:
     """Nothing is there twice: no prompt, no text of the host, no result of a call."""
-    for told in left.sessions:
-        messages = left.messages(told.session_id)
+    for session_id, told in left.roots.items():
+        messages = left.messages(session_id)
         found = _names(messages)
         found += [name for each in messages if isinstance(each, ContextMessage) and (name := name_of(each.content))]
         found += [result for each in messages for result in results_in(each)]
@@ -169,10 +205,10 @@ def events_once(left: Left) -> Iterator[str]:
 
 def numbers_rise(left: Left) -> Iterator[str]:
     """The numbers of stored events rise, and no two events have the same one."""
-    for told in left.told:
-        for (_, last), (first, _) in pairwise(left.events.get(told.session_id, ())):
+    for session_id, events in left.events.items():
+        for (_, last), (first, _) in pairwise(events):
             if first <= last:
-                yield f"session {told.place} has the event {first} behind {last}"
+                yield f"session {session_id} has the event {first} behind {last}"
 
 
 def forks_are_beginnings(left: Left) -> Iterator[str]:
@@ -322,6 +358,110 @@ def ends_stay(left: Left) -> Iterator[str]:
             yield f"session {told.place} was {told.over}"
 
 
+def children_once(left: Left) -> Iterator[str]:
+    """A call that delegates work has one child, and one that has none has failed."""
+    made = Counter((place.session_id, place.call_id) for place in left.children.values())
+    for (_, call_id), times in made.items():
+        if times > 1:
+            yield f"{call_id} has made {times} children"
+    for session_id in left.pages if not left.record.unsure else ():
+        messages = left.messages(session_id)
+        calls = {
+            call.id
+            for each in messages
+            if isinstance(each, AssistantMessage)
+            for call in each.tool_calls
+            if call.name == "delegate"
+        }
+        for call_id, result in _outcomes(messages).items():
+            forked = session_id not in left.roots
+            if call_id in calls and not result.is_error and not forked and (session_id, call_id) not in made:
+                yield f"{call_id} has the result {result.content!r}, and has made no child"
+
+
+def _outcomes(messages: Sequence[Message]) -> Mapping[str, ToolResult]:
+    found = (each for message in messages if isinstance(message, ToolResultsMessage) for each in message.results)
+    return {each.tool_use_id: each for each in found}
+
+
+def children_end_once(left: Left) -> Iterator[str]:
+    """A child tells its parent once how its work has ended, and says there what it says to the parent."""
+    for child, place in left.children.items():
+        if child in left.record.unsure:
+            continue
+        told = left.record.told.get(child, [])
+        if len(told) != 1:
+            yield f"the child of {place.call_id} has ended {len(told)} times: {[each.text for each in told]}"
+        messages = left.messages(child) if left.pages.get(child) is not None else None
+        for each in told if messages is not None else ():
+            texts = {message.text for message in messages or () if isinstance(message, AssistantMessage)}
+            if each.end is not None and not each.end.is_error and each.text not in texts:
+                yield f"the child of {place.call_id} has ended with {each.text!r}, and its session has no such message"
+
+
+def children_answer(left: Left) -> Iterator[str]:
+    """The result of a call that delegates work is the end of its child."""
+    for child, place in left.children.items():
+        result = _outcomes(left.messages(place.session_id)).get(place.call_id or "")
+        told = left.record.told.get(child, [])
+        if (
+            result is None
+            or child in left.record.unsure
+            or (not left.undisturbed(place.session_id) and result.is_error)
+        ):
+            continue
+        ends = [(each.text, each.end is not None and each.end.is_error) for each in told]
+        late = result.is_error and "in time" in result.content
+        if (result.content, result.is_error) not in ends and not late:
+            yield f"{place.call_id} has the result {result.content!r}, and its child has ended with {ends}"
+
+
+def budgets_are_kept(left: Left) -> Iterator[str]:
+    """A session and its children spend no more than its budget together, nor do a turn and its children."""
+    for session_id, record in left.records.items():
+        most, steps = record.options.budget, record.spent.steps + record.delegated.steps
+        if most is not None and most.max_steps is not None and steps > most.max_steps:
+            yield f"session {session_id} and its children have taken {steps} steps of {most.max_steps}"
+    for told in left.sessions:
+        messages = left.messages(told.session_id)
+        for name, most_steps in told.budgets.items() if told.durable else ():
+            at = next(
+                (at for at, e in enumerate(messages) if isinstance(e, UserMessage) and name_of(e.content) == name), None
+            )
+            if at is None:
+                continue
+            turn = takewhile(lambda each: not isinstance(each, UserMessage) or each.steered, messages[at + 1 :])
+            steps = sum(isinstance(each, AssistantMessage) for each in turn)
+            for child, place in left.children.items():
+                if place.session_id == told.session_id and (place.call_id or "").startswith(f"{name}-"):
+                    steps += sum(e.end.expense.steps for e in left.record.told.get(child, ()) if e.end is not None)
+            if steps > most_steps:
+                yield f"{name} and its children have taken {steps} steps of {most_steps}"
+
+
+def later_is_later(left: Left) -> Iterator[str]:
+    """A prompt that waits for a time begins its turn after that time, and does begin it."""
+    for name, due in left.record.dues.items():
+        asked = left.record.first_asked.get(name)
+        if asked is not None and asked < due - SLACK:
+            yield f"{name} was in a turn {due - asked} s before its time"
+    for told in left.sessions:
+        names = _names(left.messages(told.session_id))
+        for name in left.record.dues if left.undisturbed(told.session_id) else ():
+            place, _, number = (name or "").partition(".")
+            if place == f"s{told.place}" and "." in number and name not in names:
+                yield f"{name} was to be sent at a time, and is not in its session"
+
+
+def notices_are_no_prompts(left: Left) -> Iterator[str]:
+    """No model reads what a session tells another one by a notice."""
+    ends = {each.text for told in left.record.told.values() for each in told}
+    for session_id in left.pages:
+        for each in left.messages(session_id):
+            if isinstance(each, UserMessage | ContextMessage) and each.content in ("", *ends):
+                yield f"session {session_id} has the notice {each.content!r} as a message"
+
+
 CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     one_end,
     true_end,
@@ -343,6 +483,12 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     nobody_allowed,
     one_decision,
     allowed_stay_allowed,
+    children_once,
+    children_end_once,
+    children_answer,
+    budgets_are_kept,
+    later_is_later,
+    notices_are_no_prompts,
     nothing_stays,
     ends_stay,
 )

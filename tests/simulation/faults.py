@@ -83,12 +83,17 @@ async def _part(nodes: Sequence[Node], lasts: float) -> None:
         each.away = False
 
 
+def _put_clock(node: Node, seconds: float) -> None:
+    node.world.newest = node.world.latest
+    node.world.ahead += seconds
+
+
 async def jump(node: Node, lasts: float) -> None:
     """Put the wall clock of the machine forward, or back, for a while."""
     seconds = node.world.chance.choice((-10 * LEASE, -LEASE / 2, LEASE / 2, 10 * LEASE))
-    node.world.ahead += seconds
+    _put_clock(node, seconds)
     await trio.sleep(lasts)
-    node.world.ahead -= seconds
+    _put_clock(node, -seconds)
 
 
 FAULTS: Final[Mapping[str, Fault]] = {

@@ -11,13 +11,13 @@ import trio
 from tests.simulation.clients import Client, leave_and_come_back
 from tests.simulation.followers import Follower, Sight
 from tests.simulation.outside import Giver, decide
-from tests.simulation.servers import SCHEMA, name_of
+from tests.simulation.servers import BRIEF, SCHEMA, name_of
 from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
 from warren.base.errors import WarrenError
 from warren.base.signatures import signed_headers
 from warren.calls.facade import RuntimeService, SessionService
 from warren.conversation.attachments import File
-from warren.conversation.budget import Budget
+from warren.conversation.budget import UNLIMITED, Budget
 from warren.conversation.categories import Gates
 from warren.conversation.completion import CompletionKey, CompletionToken
 from warren.conversation.messages import UserMessage
@@ -68,7 +68,7 @@ CREATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "with a small context": {"compaction": CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)},
     "with a budget under a key": {"budget": Budget(max_steps=40, max_tokens=10_000)},
     "with turns that are stored at their end": {"durability": "turn"},
-    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire", "rear", "post", "play")},
+    "with some tools": {"tools": ("look", "pay", "order", "dig", "fall", "hire", "rear", "post", "play", "delegate")},
 }
 
 
@@ -197,6 +197,19 @@ TURNS: Final[Mapping[str, Turn]] = {
     "with another model": Turn("pay", options={"model": "other", "provider": "test"}),
     "that is stored at its end": Turn("pay look", options={"durability": "turn"}),
     "that is stored step by step": Turn("look pay dig", options={"durability": "step"}),
+    "with a child": Turn("clerk"),
+    "with a child and two askers": Turn("digger", askers=2),
+    "with three children at once": Turn("clerk+digger+brewer", behind=2),
+    "with a child that delegates itself": Turn("boss look"),
+    "with children whose tools may run again, are reported and asked about": Turn("looker+payer+orderer"),
+    "with children and tools": Turn("digger+pay clerk+look"),
+    "with children that fail": Turn("failer+spender clerk"),
+    "with a child that takes too long": Turn("sleeper+clerk"),
+    "with a grandchild that takes too long": Turn("chief look"),
+    "with a child that is stored at its end": Turn("digger look", options={"durability": "turn"}),
+    "with children and a budget": Turn("digger+boss look", options={"budget": Budget(max_steps=16)}),
+    "with a reminder": Turn("wake pay"),
+    "with two reminders and a child": Turn("wake+clerk wake"),
     "with a budget that lasts": Turn("pay", options={"budget": Budget(max_steps=5, max_tool_calls=3)}),
 }
 FAILING: Final[Mapping[str, tuple[Turn, str]]] = {
@@ -204,6 +217,7 @@ FAILING: Final[Mapping[str, tuple[Turn, str]]] = {
     "with a model that refuses after a tool": (Turn("pay refuses"), "quota"),
     "with data that do not fit": (Turn("misfit misfit misfit", options={"output_schema": SCHEMA}), "structured_output"),
     "with a budget of one step": (Turn("pay look", options={"budget": Budget(max_steps=1)}), "steps"),
+    "with children and a small budget": (Turn("boss+payer look", options={"budget": Budget(max_steps=6)}), "steps"),
     "with a budget of one call": (Turn("pay pay pay", options={"budget": Budget(max_tool_calls=1)}), "tool_calls"),
 }
 
@@ -212,9 +226,12 @@ async def turn(user: User, wanted: Turn) -> None:
     """Run a turn."""
     user.told.durable &= wanted.options.get("durability") != "turn"
     prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), wanted.keyed)
-    options = {"session_id": user.session_id, "prompt": user.text(wanted.script), "mode": wanted.mode} | dict(
-        wanted.options
-    )
+    script = wanted.script
+    for name, brief in BRIEF.items() if not user.told.durable else ():
+        script = script.replace(name, brief)
+    options = {"session_id": user.session_id, "prompt": user.text(script), "mode": wanted.mode} | dict(wanted.options)
+    if (steps := options.get("budget", UNLIMITED).max_steps) is not None:
+        user.told.budgets[user.name] = steps
     if "approvals" in wanted.options and wanted.decision in ("deny", None):
         user.told.forbidden.append(user.name)
     key = f"k{user.number}"
@@ -311,6 +328,108 @@ for _name, _turn in TURNS.items():
     KINDS[f"turn/start {_name}"] = Kind(partial(turn, wanted=_turn), frozenset({"SESSION_BUSY"}))
 for _name, (_turn, _cause) in FAILING.items():
     KINDS[f"turn/start {_name}"] = Kind(partial(turn, wanted=_turn), frozenset({_cause}))
+
+
+# -- prompts for later
+
+
+async def later(user: User, **options: Any) -> None:
+    """Send a prompt that no turn takes before its time."""
+    key, due = f"k{user.number}", _now(user) + timedelta(seconds=user.chance.uniform(0.2, 4))
+    prompt = user.told.prompts[user.name] = Prompt(user.name, trio.current_time(), keyed=True)
+    given = {"prompt": user.text("pay"), "mode": "queue", "idempotency_key": key, "not_before": due, **options}
+    outcome = await tried(user.keyed(key, call("start_turn", session_id=user.session_id, **given)))
+    prompt.end(outcome)
+    if not isinstance(outcome, TurnResult):
+        raise outcome
+
+
+KINDS["turn/start with a prompt for later"] = Kind(later)
+
+
+@kind("session/withdraw a prompt for later", "INVALID_PARAMS", "cancelled")
+async def withdraw_later(user: User) -> None:
+    """Take a prompt back before its time, which is far."""
+    async with trio.open_nursery() as askers:
+        far = _now(user) + timedelta(days=9)
+        askers.start_soon(tried, later(user, not_before=far))
+        while (prompt := user.told.prompts.get(user.name)) is None or prompt.ended is None:
+            await trio.sleep(0.2)
+            found = await tried(user.read(call("inputs", session_id=user.session_id)))
+            for each in found if isinstance(found, Sequence) else ():
+                if name_of(each.text) == user.name:
+                    user.told.taken_back.add(each.text)
+                    withdrawn = call("withdraw", session_id=user.session_id, input_id=each.input_id)
+                    if not isinstance(await tried(user.once(withdrawn)), WarrenError | GoneError):
+                        user.told.withdrawn.append(user.name)
+
+
+# -- children, and their parents
+
+
+async def with_child(user: User, script: str, act: Callable[[User, str], Awaitable[Any]]) -> None:
+    """Run a turn whose model delegates work, and do something once there is a child."""
+    record, asker = user.world.record, attrs.evolve(user, number=BEHIND + user.number)
+    outcomes: list[Any] = []
+
+    async def run() -> None:
+        outcomes.append(await tried(turn(asker, Turn(script))))
+
+    async with trio.open_nursery() as askers:
+        askers.start_soon(run)
+        while asker.name not in user.told.prompts or user.told.prompts[asker.name].ended is None:
+            mine = [
+                session_id
+                for session_id, place in record.children.items()
+                if place.session_id == user.session_id and (place.call_id or "").startswith(f"{asker.name}-")
+            ]
+            if mine:
+                await tried(act(user, mine[0]))
+                break
+            await trio.sleep(0.05)
+    for outcome in outcomes:
+        if isinstance(outcome, WarrenError):
+            raise outcome
+
+
+async def end_child(user: User, child: str, method: str) -> None:
+    """Interrupt, archive or delete a child."""
+    user.told.touched.add(child)
+    await trio.sleep(user.chance.choice((0.0, 0.1, 0.5)))
+    await user.once(call(method, session_id=child))
+
+
+for _name, _method in {
+    "turn/interrupt": "interrupt",
+    "session/archive": "archive",
+    "session/delete": "delete",
+}.items():
+    _act = partial(end_child, method=_method)
+    KINDS[f"{_name} of a child"] = Kind(partial(with_child, script="sleeper+clerk look", act=_act))
+
+
+async def end_parent(user: User, _child: str, ends: Carry) -> None:
+    """Interrupt, archive or delete a parent."""
+    await trio.sleep(user.chance.choice((0.0, 0.1, 0.5)))
+    await ends(user)
+
+
+@kind("turn/interrupt of a parent")
+async def interrupt_parent(user: User) -> None:
+    """Interrupt the turn of a parent, whose children and theirs have nobody to work for then."""
+    await with_child(user, "sleeper+chief+clerk", partial(end_parent, ends=interrupt))
+
+
+@kind("session/archive of a parent")
+async def archive_parent(user: User) -> None:
+    """Archive a parent: its children and theirs are archived too."""
+    await with_child(user, "sleeper+chief+clerk", partial(end_parent, ends=archive))
+
+
+@kind("session/delete of a parent")
+async def delete_parent(user: User) -> None:
+    """Delete a parent: its children and theirs are deleted too."""
+    await with_child(user, "sleeper+chief+clerk", partial(end_parent, ends=delete))
 
 
 async def client_turn(user: User, *, leaves: bool, waits: bool = False) -> None:
@@ -418,7 +537,11 @@ async def inputs(user: User) -> None:
     """Look at the inputs that wait."""
     found = await user.read(call("inputs", session_id=user.session_id))
     user.told.queues.append(
-        [each for each in map(name_of, (each.text for each in found if each.kind == "queue")) if each]
+        [
+            name
+            for each in found
+            if each.kind == "queue" and each.not_before is None and (name := name_of(each.text)) is not None
+        ]
     )
 
 

@@ -10,16 +10,30 @@ import trio
 
 from warren.base.errors import WarrenError
 from warren.conversation import codec
+from warren.conversation.delegation import Delegation
+from warren.conversation.inputs import Input
 from warren.conversation.messages import Message, ToolResultsMessage
 from warren.conversation.open_turn import OpenTurn
 from warren.models.tools import ToolCall
 from warren.settings.config import Limits
-from warren.storage.operations import Commit, Enqueue, Operation, StoreAnswer
+from warren.storage.operations import (
+    Archive,
+    Commit,
+    Delegate,
+    Delete,
+    EndInputs,
+    Enqueue,
+    Operation,
+    Sent,
+    StoreAnswer,
+)
 
 RESUMPTIONS: Final = Limits().resumptions
 """The deaths of processes that a turn survives."""
 AGAIN: Final = "~"
 """Stands behind the id of a call that a model has asked for before, and before the number of times."""
+MARKED: Final = re.compile(r"\[\w+ (s\d+\.[\d.]+)")
+"""The beginning of a mark, with the name of its text."""
 RESULT: Final = re.compile(
     r"The call (\S+) of the tool \w+, which ran in the background, has (?:ended|failed):\n(.*)", re.DOTALL
 )
@@ -67,6 +81,11 @@ class Record:
         unsure: the sessions of which a commit was cut off, so that nobody knows whether it is there.
         worn: the turns that had taken more processes down than a turn may, by session and number of the first event,
             each with the number of processes: they are to be ended, and no others.
+        children: the child sessions that were made, with their places.
+        told: for each child session the notices of its end that were put on their way to its parent.
+        cancelled: the sessions that were told that nobody waits for them any more.
+        dues: the times before which no turn takes some prompts, by name, in seconds since 1970.
+        first_asked: the newest time that the wall clock had had when a model was asked about a prompt first, by name.
     """
 
     wrong: list[str] = attrs.field(factory=list)
@@ -85,6 +104,11 @@ class Record:
     handed: set[tuple[str, str]] = attrs.field(factory=set)
     entered: set[tuple[str, str]] = attrs.field(factory=set)
     asked: set[tuple[str, str]] = attrs.field(factory=set)
+    children: dict[str, Delegation] = attrs.field(factory=dict)
+    told: dict[str, list[Input]] = attrs.field(factory=dict)
+    cancelled: set[str] = attrs.field(factory=set)
+    dues: dict[str | None, float] = attrs.field(factory=dict)
+    first_asked: dict[str | None, float] = attrs.field(factory=dict)
     _newest: dict[str, int] = attrs.field(factory=dict)
     _turns: dict[str, tuple[tuple[str, int], OpenTurn]] = attrs.field(factory=dict)
 
@@ -143,16 +167,42 @@ class Record:
         for each, outcome in zip(operations, outcomes, strict=True):
             if isinstance(outcome, WarrenError):
                 continue
-            if isinstance(each, Commit):
-                self._committed(node, each)
-                waits = [wait.call_id for wait in each.waits if wait.reason == "outside"]
-                self.handed.update((each.session_id, call_id) for call_id in waits)
-            elif isinstance(each, StoreAnswer):
-                data = each.wait.data or {}
-                if each.wait.reason == "background" and (each.wait.result is not None or data.get("later")):
-                    self.handed.add((each.session_id, data["call_id"]))
-            elif isinstance(each, Enqueue) and (found := RESULT.match(each.input.text)) is not None:
-                self.entered.add((each.session_id, found[1]))
+            self._wrote(node, each)
+
+    def _wrote(self, node: str, change: Operation[Any]) -> None:
+        if isinstance(change, Commit | EndInputs | Archive | Delete):
+            for sent in change.sends:
+                self._sent(sent)
+        match change:
+            case Commit():
+                self._committed(node, change)
+                waits = [wait.call_id for wait in change.waits if wait.reason == "outside"]
+                self.handed.update((change.session_id, call_id) for call_id in waits)
+            case StoreAnswer():
+                data = change.wait.data or {}
+                if change.wait.reason == "background" and (change.wait.result is not None or data.get("later")):
+                    self.handed.add((change.session_id, data["call_id"]))
+            case Enqueue():
+                self._enqueued(change)
+            case Delegate():
+                place = change.record.delegation
+                assert place is not None
+                self.children[change.session_id] = place
+                if (tenant := self.tenants.get(place.session_id)) is not None:
+                    self.tenants[change.session_id] = tenant
+
+    def _enqueued(self, change: Enqueue) -> None:
+        said = change.input
+        if (found := RESULT.match(said.text)) is not None:
+            self.entered.add((change.session_id, found[1]))
+        if said.not_before is not None and (mark := MARKED.search(said.text)) is not None:
+            self.dues.setdefault(mark[1], said.not_before.timestamp())
+
+    def _sent(self, sent: Sent) -> None:
+        if sent.input.kind == "cancel":
+            self.cancelled.add(sent.session_id)
+        elif sent.input.end is not None:
+            self.told.setdefault(sent.input.end.session_id, []).append(sent.input)
 
     def _committed(self, node: str, commit: Commit) -> None:
         session_id, epoch = commit.session_id, commit.lease.epoch

@@ -20,18 +20,42 @@ from warren.models.tools import Restart, Tool, ToolError, ToolOutput, current_ca
 if TYPE_CHECKING:
     from tests.simulation.world import Node
 
-MARK: Final = re.compile(r"\[(\w+) s(\d+)\.(\d+)([^\]]*)\]")
-"""The mark in a text: the tenant, the session, the number of the operation, and the script of a prompt."""
+MARK: Final = re.compile(r"\[(\w+) s(\d+)\.([\d.]+)([^\]]*)\]")
+"""The mark in a text: the tenant, the session, the number of the operation, and the script of a prompt.
+
+Behind the number are those of the step and the place of the call, if a model has made the text.
+"""
 FETCH: Final = "fetch"
 """The tool that clients run; its argument is the id of the call."""
 MOST: Final = 5
 """Answers of the model at one place of a script."""
 GOOD: Final = 30.0
 """Seconds for which the token of a call is good whose result somebody gives."""
+CHILDREN: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "clerk": ("", {}),
+    "looker": ("look", {}),
+    "payer": ("pay look", {}),
+    "orderer": ("order", {}),
+    "digger": ("look+dig pay", {}),
+    "brewer": ("brew look", {}),
+    "boss": ("clerk+payer look", {}),
+    "failer": ("refuses", {}),
+    "spender": ("look look look", {"budget": {"max_steps": 2}}),
+    "napper": ("dig", {"time_limit": 0.5}),
+    "sleeper": ("linger", {"time_limit": 6.0}),
+    "chief": ("sleeper+clerk", {"time_limit": 4.0}),
+}
+"""What the children do whose names a script has, and the arguments of the calls that make them."""
+BRIEF: Final = {"sleeper": "napper", "chief": "napper"}
+"""The children in the place of those that nobody would end, if the process of their parent dies with its turn."""
+LONG: Final = 200.0
+"""Seconds of work that ends only if somebody ends it: the sessions would not come to rest before."""
+WAKE: Final = "wake"
+"""The part of a script with which a model has itself woken later."""
 SCHEMA: Final = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-def marked(tenant: str, session: int, number: int, script: str = "") -> str:
+def marked(tenant: str, session: int | str, number: int | str, script: str = "") -> str:
     """Return the mark of a text."""
     return f"[{tenant} s{session}.{number}{script and f' {script}'}]"
 
@@ -54,7 +78,8 @@ class Model:
         record.request(
             request.session_id, (found[1] for each in request.messages for found in MARK.finditer(_text(each)))
         )
-        name, script, step = _place(request.messages)
+        name, script, step, mark = _place(request.messages)
+        record.first_asked.setdefault(name, world.latest)
         await trio.sleep(world.chance.choice((0.0, 0.02, 0.1, 0.3)))
         part = script[step] if step < len(script) else ""
         record.answers[name, step] = asked = record.answers[name, step] + 1
@@ -73,13 +98,24 @@ class Model:
             return reply(words)
         again = f"{AGAIN}{asked}" if asked > 1 else ""
         ids = [(f"{name}-{step}-{place}{again}", each) for place, each in enumerate(part.split("+"))]
-        return reply(
-            words, *(ToolUseBlock(call_id, each, {"call": call_id} if each == FETCH else {}) for call_id, each in ids)
-        )
+        return reply(words, *(_call(call_id, each, mark) for call_id, each in ids))
 
 
-def _place(messages: Sequence[Message]) -> tuple[str | None, list[str], int]:
-    """Return the name and the script of the newest prompt, and the number of steps since.
+def _call(call_id: str, part: str, mark: re.Match[str] | None) -> ToolUseBlock:
+    """Return the call of a part of a script; `mark` is the one of the prompt."""
+    if part == FETCH:
+        return ToolUseBlock(call_id, part, {"call": call_id})
+    if mark is None or not (part in CHILDREN or part == WAKE):
+        return ToolUseBlock(call_id, part, {})
+    number = f"{mark[3]}.{call_id.partition('-')[2].replace('-', '.').replace(AGAIN, '.')}"
+    if part == WAKE:
+        return ToolUseBlock(call_id, "wake_me", {"note": marked(mark[1], mark[2], number), "after": "1s"})
+    script, options = CHILDREN[part]
+    return ToolUseBlock(call_id, "delegate", {"prompt": marked(mark[1], mark[2], number, script), **options})
+
+
+def _place(messages: Sequence[Message]) -> tuple[str | None, list[str], int, re.Match[str] | None]:
+    """Return the name and the script of the newest prompt, the number of steps since, and its mark.
 
     The prompt that is the result of a call in the background has neither.
     """
@@ -88,10 +124,10 @@ def _place(messages: Sequence[Message]) -> tuple[str | None, list[str], int]:
         steps += isinstance(message, ToolResultsMessage)
         found = MARK.search(message.content) if isinstance(message, UserMessage) else None
         if found is not None:
-            return name_of(found[0]), found[4].split(), steps
+            return name_of(found[0]), found[4].split(), steps, found
         if isinstance(message, UserMessage) and RESULT.match(message.content):
             break
-    return None, [], 0
+    return None, [], 0, None
 
 
 def _text(message: Message) -> str:
@@ -124,6 +160,11 @@ async def order(*, node: Any) -> str:
 async def dig(*, node: Any) -> str:
     """Dig for a while."""
     return await _use(node, least=0.7)
+
+
+async def linger(*, node: Any) -> str:
+    """Work until somebody ends it."""
+    return await _use(node, least=LONG)
 
 
 async def _hand_over(node: "Node", expires: float) -> ToolOutput:
@@ -195,6 +236,7 @@ RESTARTS: Final[Mapping[Any, Restart]] = {
     pay: "report",
     order: "ask",
     dig: "report",
+    linger: "report",
     play: "report",
     fall: "replay",
     hire: "replay",

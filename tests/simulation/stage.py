@@ -28,7 +28,10 @@ from tests.simulation.users import TENANTS, Told, User, call, shown, tried
 from tests.simulation.world import SLOTS, Node, World, empty_store
 from tests.support.tasks import waits
 from warren.base.errors import SessionNotFoundError, WarrenError
+from warren.conversation.records import SessionRecord
 from warren.conversation.views import HistoryPage
+from warren.storage.rows import COLUMNS, DELETED, row_to_record
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.file import FILE_NAME
 
 LONGEST: Final = 120.0
@@ -58,12 +61,20 @@ REMAINS: Final = {
     "an input is there, and its session is not": """
         SELECT DISTINCT session_id FROM inbox JOIN sessions ON sessions.key = session WHERE state <> 0
     """,
+    "a notice is there": """
+        SELECT DISTINCT session_id FROM inbox JOIN sessions ON sessions.key = session WHERE notice AND outcome IS NULL
+    """,
+    "a child is there, and its parent has gone": """
+        SELECT child.session_id FROM sessions AS child JOIN sessions AS parent ON parent.session_id = child.delegated_by
+        WHERE parent.state > child.state
+    """,
 }
 """What should not be in the store once all sessions rest."""
 
 BUSY: Final = """
     SELECT EXISTS (SELECT 1 FROM sessions WHERE turn IS NOT NULL)
     OR EXISTS (SELECT 1 FROM inbox JOIN sessions ON sessions.key = session WHERE outcome IS NULL AND starts)
+    OR EXISTS (SELECT 1 FROM inbox WHERE notice AND outcome IS NULL)
     OR EXISTS (SELECT 1 FROM waits WHERE reason = 'background' AND state <> 'settled')
     OR EXISTS (SELECT 1 FROM schedules WHERE due < ?)
 """
@@ -288,10 +299,21 @@ class Stage:
     async def _left(self) -> Left:
         """Read all that is left."""
         pages: dict[str, HistoryPage | None] = {}
+        records, roots = self._records(), {told.session_id: told for told in self.told if told.session_id}
+        while more := {
+            key: roots[of] for key, each in records.items() if (of := _parent(each)) in roots and key not in roots
+        }:
+            roots |= more
         async with trio.open_nursery() as nursery:
             for told in self.told:
                 nursery.start_soon(self._read, told, pages)
-        return Left(self.told, self.world.record, pages, self._events(), self._remains())
+            for session_id, each in records.items():
+                if each.delegation is not None and session_id in roots:
+                    nursery.start_soon(self._read_child, session_id, roots[session_id], pages)
+        return Left(self.told, self.world.record, pages, self._events(), self._remains(), records, roots)
+
+    async def _read_child(self, session_id: str, told: Told, pages: dict[str, HistoryPage | None]) -> None:
+        pages[session_id] = await self._history(User(self.world, told, self.told, 0, self.world.chance), session_id)
 
     async def _read(self, told: Told, pages: dict[str, HistoryPage | None]) -> None:
         """Read what is left of a session and its forks, and ask for the end of each of its keys again."""
@@ -320,6 +342,13 @@ class Stage:
         except SessionNotFoundError:
             return None
 
+    def _records(self) -> Mapping[str, SessionRecord]:
+        """Return the sessions that were not deleted, in the order in which they were made."""
+        with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
+            sql = f"SELECT {raw(COLUMNS)} FROM sessions WHERE state < {DELETED} ORDER BY key"  # noqa: S608 - constants
+            rows: list[Any] = db.execute(sql).fetchall()
+        return {record.session_id: record for record in map(row_to_record, rows)}
+
     def _events(self) -> Mapping[str, Sequence[tuple[int, int]]]:
         with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
             rows: list[Any] = db.execute(
@@ -334,6 +363,10 @@ class Stage:
         """Return a line for each row that is left of what has ended."""
         with closing(apsw.Connection(str(self.world.folder / FILE_NAME))) as db:
             return [f"{what}: session {session}" for what, sql in REMAINS.items() for (session,) in db.execute(sql)]
+
+
+def _parent(record: SessionRecord) -> str:
+    return "" if record.delegation is None else record.delegation.session_id
 
 
 async def _run(plan: Plan, folder: Path) -> Stage:

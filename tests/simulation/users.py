@@ -77,6 +77,8 @@ class Told:
         seen: for each look at its history, the moment of the request and the names of the prompts.
         forks: the ids of its forks.
         whole: the ids of those that have all turns that had ended.
+        budgets: the most steps that a turn and its children may take together, by the name of its prompt.
+        touched: the children for whose end somebody has asked.
         withdrawn: the names of the inputs that were taken back.
         taken_back: the texts of the inputs that somebody has tried to take back.
         given: for each call, each result that was given from outside, with the error that its sender got.
@@ -108,6 +110,8 @@ class Told:
     seen: list[tuple[float, frozenset[str]]] = attrs.field(factory=list)
     forks: list[str] = attrs.field(factory=list)
     whole: list[str] = attrs.field(factory=list)
+    budgets: dict[str, int] = attrs.field(factory=dict)
+    touched: set[str] = attrs.field(factory=set)
     withdrawn: list[str | None] = attrs.field(factory=list)
     taken_back: set[str] = attrs.field(factory=set)
     given: dict[str, list[tuple[str, WarrenError | None]]] = attrs.field(factory=dict)

@@ -26,6 +26,7 @@ from warren.calls.facade import RuntimeService
 from warren.conversation.options import CompactionConfig
 from warren.reports.reports import FileFacts, Report
 from warren.settings.config import Config, Limits, NodeConfig, StoreConfig
+from warren.settings.tool_config import ToolsConfig
 from warren.storage.maintenance.doctor import examine
 from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite import Holder, SqliteStore
@@ -74,6 +75,7 @@ class World:
         held: events that a node keeps of the running turn of another one.
         record: what the servers and the stores have seen.
         ahead: seconds by which the wall clock of the machine was put forward.
+        newest: the newest time that the wall clock had before it was put back.
         nodes: those that serve, by name.
         lives: all nodes so far.
         calm: whether no fault comes any more.
@@ -87,6 +89,7 @@ class World:
     held: int = 1_000
     record: Record = attrs.field(factory=Record)
     ahead: float = 0.0
+    newest: float = 0.0
     nodes: dict[str, "Node"] = attrs.field(factory=dict)
     lives: list["Node"] = attrs.field(factory=list)
     calm: bool = False
@@ -101,6 +104,11 @@ class World:
     def now(self) -> float:
         """Return the time by the wall clock of the machine."""
         return EPOCH + self.ahead + trio.current_time()
+
+    @property
+    def latest(self) -> float:
+        """The newest time that the wall clock has had."""
+        return max(self.newest, self.now())
 
     @property
     def log(self) -> Path:
@@ -283,6 +291,7 @@ class Node:
             node=None if self.alone else NodeConfig(self.name, f"ws://{self.name}"),
             model="test",
             limits=Limits(idle_after=0.5, approval_timeout=2.0, drain=2.0),
+            tools=ToolsConfig(delegate=True, wake_me=True),
             compaction=SMALL if self.world.compacts else CompactionConfig(),
         )
 
