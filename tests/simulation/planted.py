@@ -78,11 +78,11 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "an answer comes before its commit",
         "actors/session/actor.py",
-        """                committed = await conversation.commit(record, terminal, ending, turn.plan.ended)""",
+        """                committed = await conversation.commit(record, terminal, ending, turn.plan.ended, key""",
         """                for each in conversation.inbox._taken.values():
                     for mail in each.askers:
                         mail.answer(ending)
-                committed = await conversation.commit(record, terminal, ending, turn.plan.ended)""",
+                committed = await conversation.commit(record, terminal, ending, turn.plan.ended, key""",
         "What a caller is told is stored.",
         "one_end",
         soon=True,
@@ -99,8 +99,10 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "waiting inputs are not looked for",
         "storage/sqlite/inbox.py",
-        """WHERE outcome IS NULL AND starts AND NOT (turn""",
-        """WHERE 0 AND NOT (turn""",
+        """WHERE outcome IS NULL AND starts AND not_before IS NULL
+            UNION ALL""",
+        """WHERE 0
+            UNION ALL""",
         "An input begins its turn without a request, also after its process has died.",
         "do not come to rest",
     ),
@@ -164,8 +166,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "the newest input comes first",
         "actors/session/inbox.py",
-        """next((each for each in self.waiting.values() if each.input.starts), None)""",
-        """next((each for each in reversed(self.waiting.values()) if each.input.starts), None)""",
+        """begins = (each for each in self.waiting.values() if""",
+        """begins = (each for each in reversed(self.waiting.values()) if""",
         "Inputs begin their turns in their order.",
         "queue_in_order",
     ),
@@ -354,6 +356,69 @@ PLANTED: Final[Sequence[Planted]] = (
         """if (here := self.runs.get(f"{wanted.key}{len(self.runs)}")) is None:""",
         "A client runs a call once, however often it is asked.",
         "a second time",
+    ),
+    Planted(
+        "the end of a child is not told with its commit",
+        "actors/session/conversation.py",
+        """            sends = (*sends, *self._told(ending, record))
+""",
+        """            pass
+""",
+        "A child that has ended has told its parent, whatever befalls its process.",
+        "children_end_once",
+        soon=True,
+    ),
+    Planted(
+        "nobody tells the children of calls that are over",
+        "actors/session/conversation.py",
+        """if wait.state == "waiting" and wait.child is not None:""",
+        """if wait.state == "settled" and wait.child is not None:""",
+        "A child works no more once nobody waits for its end.",
+        "do not come to rest",
+    ),
+    Planted(
+        "a call that is made again has another child",
+        "actors/session/children.py",
+        """    return id_beside(session_id, f"child:{key}")""",
+        """    return id_beside(session_id, f"child:{key}:{new_session_id()}")""",
+        "A call that delegates work has one child.",
+        "children_",
+    ),
+    Planted(
+        "notices are prompts",
+        "actors/session/inbox.py",
+        """            if each.input.is_notice:
+                self.notices""",
+        """            if each.input.kind == "cancel":
+                self.notices""",
+        "No model reads a notice.",
+        "children_",
+    ),
+    Planted(
+        "the end of a child is not counted",
+        "actors/turn/toolbox.py",
+        """                self.spends(Expense(**spent))""",
+        """                _ = Expense(**spent)""",
+        "A session and its children spend no more than its budget.",
+        "budgets_are_kept",
+    ),
+    Planted(
+        "the children of a session that is deleted stay",
+        "storage/sqlite/operations.py",
+        """    send_down(db, operation.session_id, retiring("delete"))
+""",
+        "",
+        "A session that is deleted takes its children along.",
+        "nothing_stays",
+    ),
+    Planted(
+        "a prompt for later is taken at once",
+        "actors/session/inbox.py",
+        """is None or due <= self.now()), None)""",
+        """is None or due > due.min), None)""",
+        "A prompt that waits for a time begins no turn before it.",
+        "later_is_later",
+        soon=True,
     ),
     Planted(
         "each decision counts",
