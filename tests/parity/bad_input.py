@@ -246,7 +246,7 @@ BAD: Final = (
     _about("trigger/create", "$.new_session", prompt="hi", new_session={"title": "new"}),
     Bad("trigger/change", {"trigger_id": "none", "prompt": "hi"}, "$.trigger_id"),
     Bad("trigger/change", {"trigger_id": "none", "prompt": "{x}"}, "$.prompt"),
-    Bad("trigger/change", {"trigger_id": "none", "secret": "x", "new_secret": True}, "$.new_secret"),
+    Bad("trigger/change", {"trigger_id": "none", "secret": "x"}, "$.secret"),
     Bad("trigger/delete", {"trigger_id": "none"}, "$.trigger_id"),
     Bad("trigger/delete", {}, "$.trigger_id"),
     Bad("trigger/list", {"limit": 0}, "$.limit"),

@@ -105,7 +105,6 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "trigger_id": "text",
         "scheme": "",
         "secret": "text/none",
-        "new_secret": "flag",
         "webhook_id": "text",
         "url": "text",
         "events": "none",

@@ -867,7 +867,7 @@ async def trigger_change(user: User) -> None:
     """Give a trigger a new secret; its session may be gone by then, and the trigger with it."""
     trigger_id = await trigger(user, paused=True)
     await user.send(
-        call("change_trigger", trigger_id=trigger_id, paused=False, new_secret=True), again=True, changes=True
+        call("change_trigger", trigger_id=trigger_id, paused=False, rotate_secret=True), again=True, changes=True
     )
 
 

@@ -133,7 +133,7 @@ def triggers_create(
 
 @command(
     "warren triggers change 01a2 --pause",
-    "warren triggers change 01a2 --new-secret",
+    "warren triggers change 01a2 --rotate-secret",
     name="change",
     of=triggers,
 )
@@ -142,7 +142,7 @@ def triggers_create(
 @of_field(TriggerChange, "overlap", default=None, show_default=False, variable=False)
 @click.option("--pause/--resume", default=None, help="Whether calls are turned away, until it is resumed.")
 @_secret_option
-@of_field(TriggerChange, "new_secret", is_flag=True, variable=False)
+@of_field(TriggerChange, "rotate_secret", is_flag=True, variable=False)
 @reached_options
 def triggers_change(
     trigger: str,
@@ -151,7 +151,7 @@ def triggers_change(
     overlap: str | None,
     pause: bool | None,
     secret_file: Any,
-    new_secret: bool,
+    rotate_secret: bool,
     options: Options,
 ) -> None:
     """Change a trigger; what is not named stays as it is. TRIGGER is its id, or the end of it."""
@@ -160,7 +160,7 @@ def triggers_change(
     async def work() -> TriggerView:
         async with open_service(options, stored=True, takes_up=False) as service:
             found = await _found(service, trigger)
-            return await service.perform(made(TriggerChange, found, new_secret=new_secret, **changes))
+            return await service.perform(made(TriggerChange, found, rotate_secret=rotate_secret, **changes))
 
     view = execute(work, options)
     show_result(options, view, _made, view)

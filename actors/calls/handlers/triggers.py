@@ -50,7 +50,7 @@ async def change(local: Local, call: TriggerChange) -> TriggerView:
             check(call.secret, found.scheme)
         except FieldValueError as exc:
             raise exc.refusal() from None
-    secret = new_secret() if call.new_secret else call.secret
+    secret = (call.secret or new_secret()) if call.rotate_secret else None
     given = {"prompt": call.prompt, "overlap": call.overlap, "paused": call.paused, "secret": secret}
     changed = found.changed(**{name: value for name, value in given.items() if value is not None}, problem=None)
     return await _put(local, changed, replaces=True, shows=secret is not None)

@@ -83,8 +83,9 @@ class TriggerChange(Call[TriggerView]):
         prompt: the new prompt.
         overlap: what happens to a call while the prompt of the one before has not ended.
         paused: whether calls are turned away.
-        secret: the new secret; calls that are signed with the old one are refused from now on.
-        new_secret: whether to make a new secret, which the answer has.
+        rotate_secret: whether it gets a new secret, which the answer has. Calls that are signed with the old one are
+            refused from then on.
+        secret: the new secret; null makes one. It goes with `rotate_secret`.
     """
 
     facts: ClassVar[Facts] = Facts(
@@ -97,15 +98,15 @@ class TriggerChange(Call[TriggerView]):
     prompt: str | None = attrs.field(default=None, validator=optional(is_text, not_blank, is_template), kw_only=True)
     overlap: Overlap | None = attrs.field(default=None, validator=optional(OneOf(OVERLAPS)), kw_only=True)
     paused: bool | None = attrs.field(default=None, validator=optional(is_flag), kw_only=True)
+    rotate_secret: bool = attrs.field(default=False, validator=is_flag, kw_only=True)
     secret: str | None = attrs.field(
         default=None, validator=optional(is_text), kw_only=True, repr=False, metadata=CAN_CONFLICT
     )
-    new_secret: bool = attrs.field(default=False, validator=is_flag, kw_only=True, metadata=CAN_CONFLICT)
 
     def __attrs_post_init__(self) -> None:
-        """Refuse two secrets. Raises FieldValueError."""
-        if self.secret is not None and self.new_secret:
-            raise FieldValueError("new_secret", "does not go with `secret`")
+        """Refuse a secret that is none of a rotation. Raises FieldValueError."""
+        if self.secret is not None and not self.rotate_secret:
+            raise FieldValueError("secret", "goes with `rotate_secret`")
 
 
 @frozen

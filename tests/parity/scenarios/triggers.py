@@ -27,7 +27,7 @@ async def trigger_that_is_made_changed_and_removed(stage: Stage) -> None:
     stage.well(changed, "trigger/change", state="paused", prompt="{event}")
     assert changed.data.get("secret") is None
     renewed = stage.well(
-        await stage.one.call("trigger/change", trigger_id=trigger_id, new_secret=True), "trigger/change"
+        await stage.one.call("trigger/change", trigger_id=trigger_id, rotate_secret=True), "trigger/change"
     )
     assert len(key_of(str(renewed.data["secret"]))) == 32
     stage.same(await stage.one.call("trigger/list"), "trigger/list", await service.triggers())

@@ -14,7 +14,7 @@ def test_a_trigger_is_made_changed_and_removed(cli: Cli) -> None:
     assert made.err == f"active, takes standard calls at /triggers/{trigger_id}\n"
     (line,) = cli.run("triggers", "list", "--store", "kept").out.splitlines()
     assert line.split("\t") == [trigger_id, "active", "standard", "", session_id, "look at {body}"]
-    renewed = cli.run("triggers", "change", trigger_id[-8:], "--new-secret", "--pause", "--store", "kept")
+    renewed = cli.run("triggers", "change", trigger_id[-8:], "--rotate-secret", "--pause", "--store", "kept")
     assert renewed.err.startswith("paused, ")
     assert renewed.out.splitlines()[1] not in ("", secret)
     kept = cli.run("triggers", "change", trigger_id[-8:], "--prompt", "{event}", "--resume", "--store", "kept")
@@ -33,7 +33,16 @@ def test_a_secret_of_your_own(cli: Cli) -> None:
         *("--label", "by=hook", "--output", "json"),
     )
     assert (made.data["secret"], made.data["new_session"]) == ("swordfish", {"labels": {"by": "hook"}})
-    arguments = ("triggers", "change", made.data["trigger_id"], "--secret-file", "-", "--store", "kept")
+    arguments = (
+        "triggers",
+        "change",
+        made.data["trigger_id"],
+        "--rotate-secret",
+        "--secret-file",
+        "-",
+        "--store",
+        "kept",
+    )
     assert cli.run(*arguments, stdin=b"halibut\n").out.splitlines()[1] == "halibut"
     bad = one_line(cli.run("triggers", "create", "x", "--secret-file", "secret.txt", "--store", "kept"), 2)
     assert re.search(r"secret.* must be whsec_", bad)

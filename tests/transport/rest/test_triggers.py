@@ -264,7 +264,7 @@ async def test_paused_changed_and_removed(tmp_path: Path) -> None:
         paused = await at.send()
         assert (paused.status_code, paused.headers["retry-after"]) == (503, "60")
         assert await at.deliveries() == ()
-        changed = await at.service.change_trigger(trigger_id, paused=False, new_secret=True, prompt="again: {body}")
+        changed = await at.service.change_trigger(trigger_id, paused=False, rotate_secret=True, prompt="again: {body}")
         assert changed.secret not in (None, old.secret)
         assert (await at.send()).status_code == 404
         at.trigger = changed
