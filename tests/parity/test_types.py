@@ -64,6 +64,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "limit": "number",
         "include_archived": "flag",
         "turn_state": "none",
+        "delegated_by": "text/none",
         "after_seq": "number/none",
         "at": "number/none",
         "scope": "",

@@ -583,6 +583,7 @@ async def _list(service: FakeService, call: ListRequest) -> SessionPage:
         if (call.include_archived or each.lifecycle != "archived")
         and (call.labels or {}).items() <= each.labels.items()
         and call.turn_state is None  # no turn of this service stays open
+        and call.delegated_by is None  # no session of this service has children
     ]
     return SessionPage(tuple(shown[call.offset : call.offset + call.limit]))
 

@@ -65,6 +65,7 @@ class ListRequest(Call[SessionPage]):
         labels: return only sessions that have all of these labels.
         include_archived: whether to return archived sessions too.
         turn_state: return only sessions with a turn that has not ended and is in this state, as `turn.state` of a row.
+        delegated_by: return only the child sessions of this session.
     """
 
     facts: ClassVar[Facts] = Facts(
@@ -79,6 +80,7 @@ class ListRequest(Call[SessionPage]):
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
     include_archived: bool = attrs.field(default=False, validator=is_flag)
     turn_state: TurnState | None = attrs.field(default=None, validator=optional(OneOf(TURN_STATES)))
+    delegated_by: str | None = attrs.field(default=None, validator=optional(is_text))
 
 
 @frozen

@@ -153,6 +153,8 @@ class SessionState:
         turn: the turn that has not ended; None if there is none. If another process runs it, only what is stored of it
             counts: a turn of which nothing is stored yet is left out.
         background: tool calls that run in the background, beyond their turns.
+        delegated_by: the session that it works for; None if it is no child.
+        depth: levels of sessions above it that work was delegated by; 0 if it is no child.
     """
 
     WHOLE: ClassVar[bool] = True
@@ -179,6 +181,8 @@ class SessionState:
     pending_approvals: tuple[PendingApproval, ...] = attrs.field(default=(), metadata=LEFT_OUT)
     turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
     background: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    depth: int = attrs.field(default=0, metadata=LEFT_OUT)
 
 
 @frozen
@@ -207,6 +211,7 @@ class SessionSummary:
         pending_approvals: number of tool calls of the running turn that wait for approval.
         turn: the turn that has not ended, as in `read`; None if there is none.
         node: the node that has it; None if none has it, or its process is no node.
+        delegated_by: the session that it works for; None if it is no child.
     """
 
     session_id: str
@@ -224,6 +229,7 @@ class SessionSummary:
     pending_approvals: int = attrs.field(default=0, metadata=LEFT_OUT)
     turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
     node: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen
@@ -491,6 +497,8 @@ def view_of(
         owner=record.owner,
         pending_approvals=pending,
         turn=turn,
+        delegated_by=None if record.delegation is None else record.delegation.session_id,
+        depth=0 if record.delegation is None else record.delegation.depth,
         background=tuple([waiting_call(wait) for wait in waits if wait.reason == "background"]),
     )
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
@@ -522,4 +530,5 @@ def summary_of(
         pending_approvals=pending,
         node=node if live and not record.archived else None,
         turn=turn,
+        delegated_by=None if record.delegation is None else record.delegation.session_id,
     )

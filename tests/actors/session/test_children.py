@@ -336,6 +336,21 @@ async def test_the_events_name_the_child(store: Path | None) -> None:
         assert [each.child for each in events if isinstance(each, ToolExecutionStarted)] == [child.session_id]
 
 
+async def test_views_say_who_has_delegated(store: Path | None) -> None:
+    """A child's own view, its row, and the list of the children of a session."""
+    async with Office().open(store) as service:
+        result = await service.create_session("delegate then part; other")
+        listed = (await service.list(delegated_by=result.session_id)).sessions
+        assert sorted(str(each.title) for each in listed) == ["other", "then part"]
+        assert {each.delegated_by for each in listed} == {result.session_id}
+        (child,) = [each for each in listed if each.title == "then part"]
+        (deepest,) = (await service.list(delegated_by=child.session_id)).sessions
+        state = (await service.read(deepest.session_id)).state
+        assert (state.delegated_by, state.depth) == (child.session_id, 2)
+        state = (await service.read(result.session_id)).state
+        assert (state.delegated_by, state.depth) == (None, 0)
+
+
 async def test_the_tool_is_off_unless_it_is_named(store: Path | None) -> None:
     """By the settings, or by the session's list of tools."""
     office = Office()

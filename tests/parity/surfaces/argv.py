@@ -129,7 +129,7 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
                 yield f"--{name.replace('_', '-')}={codec.encode(value).decode()}"
             case "include_archived", True:
                 yield "--all"
-            case (("session" | "turn_state"), _):
+            case (("session" | "turn_state" | "delegated_by"), _):
                 yield f"--{name.replace('_', '-')}={_text(value)}"
             case _ if name in FLAGS:
                 yield f"{FLAGS[name]}={_text(value)}"

@@ -458,7 +458,17 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
     (
         "session/list",
         {"limit": 3, "labels": {"a": "b"}},
-        ("list", {"offset": 0, "limit": 3, "labels": {"a": "b"}, "include_archived": False, "turn_state": None}),
+        (
+            "list",
+            {
+                "offset": 0,
+                "limit": 3,
+                "labels": {"a": "b"},
+                "include_archived": False,
+                "turn_state": None,
+                "delegated_by": None,
+            },
+        ),
         {"sessions": []},
     ),
     (

@@ -33,16 +33,31 @@ READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the 
 @of_field(ListRequest, "limit", variable=False, default=50, show_default=True)
 @of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
 @of_field(ListRequest, "turn_state", variable=False)
+@of_field(ListRequest, "delegated_by", variable=False, metavar="SESSION")
 @label_option
 @reached_options
-def list_sessions(offset: int, limit: int, turn_state: TurnState | None, *, archived: bool, options: Options) -> None:
+def list_sessions(
+    offset: int,
+    limit: int,
+    turn_state: TurnState | None,
+    delegated_by: str | None,
+    *,
+    archived: bool,
+    options: Options,
+) -> None:
     """List sessions, the one used last first.
 
     Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
     """
     labels = dict(options.label)
     wanted = made(
-        ListRequest, offset=offset, limit=limit, labels=labels, include_archived=archived, turn_state=turn_state
+        ListRequest,
+        offset=offset,
+        limit=limit,
+        labels=labels,
+        include_archived=archived,
+        turn_state=turn_state,
+        delegated_by=delegated_by,
     )
     page = _page(options, wanted)
     show_result(options, page, tables.show_list, page)
@@ -63,7 +78,7 @@ def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> Sessi
     from warren.storage.sqlite.lease import Holder  # noqa: PLC0415 - as above; the package itself imports trio
 
     in_turn = None if wanted.turn_state is None else InTurn(wanted.turn_state)
-    page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived, in_turn
+    page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived, in_turn, wanted.delegated_by
     with _readable(store) as db:
         holder = Holder.of(store)
         records = queries.answer(db, holder, SessionList(options.user.tenant, *page))
