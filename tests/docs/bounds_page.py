@@ -16,6 +16,7 @@ from warren.conversation.attachments import MAX_ATTACHMENTS
 from warren.conversation.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
 from warren.conversation.options import MAX_TOOLS as MAX_NAMES
 from warren.conversation.triggers import KEPT_DELIVERIES, MAX_PROMPT
+from warren.conversation.webhooks import KEPT_DEAD, KEPT_PENDING
 from warren.settings.config import Limits
 from warren.transport.access.auth import MAX_OFFERED
 from warren.transport.access.config import GatewayConfig
@@ -139,6 +140,8 @@ BOUNDS: Final = (
     Bound("characters of a prompt with a body in it", "trigger", MAX_PROMPT, "refused: 422"),
     Bound("deliveries that are kept", "trigger", KEPT_DELIVERIES, "the oldest are forgotten"),
     Bound("webhooks", "tenant", "limits.webhooks", "refused"),
+    Bound("deliveries that wait", "webhook", KEPT_PENDING, "the newest are dead at once"),
+    Bound("dead deliveries that are kept", "webhook", KEPT_DEAD, "the oldest are forgotten"),
     Bound("requests that wait", "session", "limits.mailbox", "refused"),
     Bound("labels", "session, and filter of a list", MAX_LABELS, "refused"),
     Bound("bytes of labels", "session, and filter of a list", MAX_LABEL_BYTES, "refused"),

@@ -6,6 +6,7 @@ import schemathesis
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
 
+from warren.actors.tools.posting import address_problem
 from warren.base.errors import InvalidParamsError
 from warren.calls.schedules import ScheduleChange, ScheduleRequest
 from warren.conversation import codec
@@ -25,6 +26,8 @@ def filter_body(context: schemathesis.HookContext, body: object) -> bool:
         return True
     if context.operation is not None and context.operation.path.startswith("/schedules"):
         return _has_times(body)
+    if context.operation is not None and context.operation.path.startswith("/webhooks"):
+        return _is_webhook(body)
     switches = body.get("overrides")
     enables = isinstance(switches, Mapping) and any(switches.get(category) == "enable" for category in CATEGORIES)
     return not (enables or "token" in body) and _is_schema(body.get("output_schema"))
@@ -38,6 +41,15 @@ def _is_schema(value: object) -> bool:
     except SchemaError:
         return False
     return True
+
+
+def _is_webhook(body: Mapping[str, object]) -> bool:
+    """Return whether what is said of a webhook goes together, and its address may be one of the public internet."""
+    url, labels = body.get("url"), body.get("labels")
+    if isinstance(url, str) and address_problem(url, ()) is not None:
+        return False
+    both = labels is not None and body.get("session_id") is not None
+    return not (both or isinstance(body.get("secret"), str) or body.get("events") == [])
 
 
 def _has_times(body: Mapping[str, object]) -> bool:
