@@ -86,7 +86,7 @@ from warren.mailbox import Mail, Mailbox, Message
 from warren.models.tools import Tool
 from warren.reports.audit import AuditEntry
 from warren.reports.tracing import TraceContext, context_of, here
-from warren.storage.operations import Archive, Attach, Delete, InputOutcome
+from warren.storage.operations import Archive, Attach, Delete, InputOutcome, Sent
 from warren.storage.queries import SessionList
 from warren.storage.refusals import retired
 
@@ -393,8 +393,8 @@ class SessionActor:
         conversation, machine = self.conversation, self._machine
         if conversation.inbox.notices and conversation.current and self._heed():
             return True
-        leaves = conversation.archived and self.mailbox.waiting  # it may be told to delete the session
-        if machine.state is not IDLE or self._errands or leaves:
+        # An archived session whose mail waits may be told to be deleted.
+        if machine.state is not IDLE or self._errands or (self.mailbox.waiting and conversation.archived):
             return False
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
@@ -1048,7 +1048,10 @@ class SessionActor:
         if turn.compacted is None and committed.error is None:
             record = outcome.record_after(turn.record, conversation.known, terminal, self.log.last_seq, turn.context)
             if refusal is None:
-                key, sends = turn.plan.message.key, [cancel_of(child) for child in turn.given_up]
+                key = turn.plan.message.key
+                sends: tuple[Sent, ...] = ()
+                if turn.given_up:
+                    sends = tuple(map(cancel_of, turn.given_up))
                 committed = await conversation.commit(record, terminal, ending, turn.plan.ended, key=key, sends=sends)
             else:  # its inputs wait on: stored with this error, they would have ended
                 committed = Committed(refusal.copy(), leaves_unsure(refusal))

@@ -550,7 +550,7 @@ class Conversation:
         ended: Charge,
         *,
         key: str | None = None,
-        sends: Sequence[Sent] = (),
+        sends: tuple[Sent, ...] = (),
     ) -> Committed:
         """Store a turn that has ended: its record, messages and events, and its ending for the inputs that it took.
 
@@ -789,7 +789,7 @@ class Conversation:
         waits: tuple[Wait, ...] = (),
         settles: bool = False,
         key: str | None = None,
-        sends: Sequence[Sent] = (),
+        sends: tuple[Sent, ...] = (),
     ) -> None:
         """Commit the record, its messages from position `first` on, the events with a last one, and a new head."""
         places, bodies = range(first, record.message_count), self.context.since(first)
@@ -812,7 +812,7 @@ class Conversation:
             waits=waits,
             settles=settles,
             base=base,
-            sends=tuple(sends),
+            sends=sends,
         )
         try:
             await self.write(commit)

@@ -17,7 +17,7 @@ from warren.actors.session.trace import TurnTrace
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn import attaching
 from warren.actors.turn.attaching import check_kinds
-from warren.actors.turn.chain import Chain
+from warren.actors.turn.chain import DELEGATE, Chain
 from warren.actors.turn.compaction import window_for
 from warren.actors.turn.plan import TurnPlan, TurnSettings
 from warren.actors.turn.room import CompactionPlan
@@ -76,10 +76,12 @@ class Planner:
     _model: str = ""
     _files: Files = NO_FILES  # goes with the settings that are kept
     _around_turn: Sequence[AroundTurn] = attrs.field(init=False)
+    _delegates: bool = attrs.field(init=False)  # whether every session has the tool that delegates
     _surrounds: bool = attrs.field(init=False)  # whether the runtime has anything for seams, beside limits of payers
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared
+        self._delegates = shared.config.tools is not None and shared.config.tools.delegate
         self._around_turn = () if shared.tracer is None else (TurnTrace(shared.tracer, self.log),)
         self._surrounds = bool(
             self._around_turn or shared.servers or shared.storage.fence is not None or shared.config.tenants
@@ -101,7 +103,8 @@ class Planner:
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
         shared, peer, chain = self.shared, record.options.peer, None
-        own = peer is not None or shared.delegates(record.options)
+        named = record.options.tools
+        own = peer is not None or self._delegates or (named is not None and DELEGATE in named)
         if message.options is not NO_OPTIONS or message.tools or own or shared.servers is not None:
             if own and isinstance(message, StartTurn):
                 chain = Chain(message.hops, message.options, message.payer)

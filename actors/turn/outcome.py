@@ -147,7 +147,7 @@ class Outcome:
         return {
             "usage": base.usage + self.usage,
             "spent": base.spent + self.spent,
-            "delegated": base.delegated + self.delegated,
+            "delegated": base.delegated if self.delegated is NO_EXPENSE else base.delegated + self.delegated,
             "steps": base.steps + self.spent.steps,
             "last_input_tokens": self.last_input_tokens,
             "last_compaction_step": self.last_compaction_step,

@@ -170,7 +170,7 @@ class Turn:
     suspends: bool = False
     unwanted: Sequence[Callable[[], None]] = ()
     unreached: Sequence[Wait] = ()
-    given_up: list[str] = attrs.field(factory=list)
+    given_up: Sequence[str] = ()
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -850,6 +850,7 @@ class Turn:
             self._cuts = self._cuts + 1 if cut else 0
         if plan.chain is not None:
             plan.chain.share_out(calls)
+        self.given_up = given_up = [*self.given_up]
         self._tool_run = run = ToolRun(
             settings.tools,
             self.emit,
@@ -873,7 +874,7 @@ class Turn:
             origin=self.origin,
             tells=not self.woken,
             spends=plan.meter.spend,
-            given_up=self.given_up,
+            given_up=given_up,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

@@ -198,7 +198,8 @@ class EphemeralStore(Contents):
             session.compactions.append(operation.compaction)
         if operation.inputs.numbers:
             self._keep(session.inbox.store_outcome(operation.inputs))
-        self._send(operation.sends)
+        if operation.sends:
+            self._send(operation.sends)
         if self.webhooks:
             self._note(operation, session)
         if operation.calls or operation.settles:
