@@ -341,6 +341,23 @@ async def test_a_schedule_stays(tmp_path: Path) -> None:
         assert [each.state for each in found.runs] == ["missed"]
 
 
+async def test_what_waits_for_others_stays(tmp_path: Path) -> None:
+    """Version 17 has a child session, a prompt for later, a trigger, and a webhook with a delivery on its way."""
+    shutil.copy(KEPT / "17.sqlite3", tmp_path / FILE_NAME)
+    async with open_runtime(store=tmp_path) as service:
+        service = service.as_(Principal("family", "ann"))
+        (child,) = (await service.list(delegated_by="parent")).sessions
+        (later,) = await service.inputs(child.session_id)
+        assert (child.session_id, later.text, later.not_before) == ("child", "Water the plants.", WAKES)
+        (trigger,) = (await service.triggers()).triggers
+        assert (trigger.trigger_id, trigger.session_id, trigger.state) == ("trigger", "child", "active")
+        (webhook,) = (await service.webhooks()).webhooks
+        assert (webhook.url, webhook.labels) == ("https://example.com/hooks", {"kept": "child"})
+        (delivery,) = (await service.deliveries(webhook.webhook_id)).deliveries
+        assert (delivery.state, delivery.attempts, delivery.status) == ("pending", 3, 503)
+        assert delivery.next_at == WAKES
+
+
 async def test_the_secret_of_tokens_stays(tmp_path: Path) -> None:
     """Tokens that were made with version 15 are taken."""
     shutil.copy(KEPT / "15.sqlite3", tmp_path / FILE_NAME)
