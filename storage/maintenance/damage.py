@@ -485,6 +485,7 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     changes += [] if _good_text(values["session_id"]) else [f"session_id = '{new_session_id()}'"]
     if values["delegated_by"] is not None and not _good_text(values["delegated_by"]):
         db.execute("REINDEX sessions_delegated")  # a value of another type is not found there to be replaced
+        db.execute("UPDATE sessions SET delegated_by = NULL WHERE key = ?", (row.rowid,))  # no other change is taken
     # One by one: a column may be restored from another one that was damaged.
     for change in changes:
         db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
