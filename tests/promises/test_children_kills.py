@@ -115,7 +115,7 @@ async def passes(place: Place) -> int:
 async def test_children_go_on_wherever_their_process_ends(tmp_path: Path, kind: str, *, nodes: bool) -> None:
     """Each part is done once, and its end comes to its call once, by one child for each call."""
     chance = random.Random(f"{kind} {nodes}")  # noqa: S311 - the same points each time
-    points = [chance.randrange(1, 9), *(chance.randrange(9, 60) for _ in range(4))]
+    points = [chance.randrange(1, 9), *(chance.randrange(9, 45) for _ in range(4))]
     if kind == "files":
         await (two_nodes if nodes else one_process)(tmp_path, points)
     else:
