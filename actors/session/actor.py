@@ -451,19 +451,21 @@ class SessionActor:
             self._ends = self._ends or cancelled()
             self._perform(machine.step(Signal.NEXT))
         else:
-            self._send(partial(self._store_given_up, number, inbox.give_up()))
+            prompt = inbox.first_prompt
+            self._send(partial(self._store_given_up, number, prompt))
         return True
 
     async def _store_given_up(self, number: int, prompt: int | None) -> Result:
-        conversation, inbox, error = self.conversation, self.conversation.inbox, cancelled()
+        conversation, inbox = self.conversation, self.conversation.inbox
+        error, prompt = cancelled(), prompt if prompt is not None and prompt == inbox.first_prompt else None
         ended = InputOutcome((number,) if prompt is None else (number, prompt), encode_ending(error))
         problem = await conversation.store_outcome(ended, None if prompt is None else error)
 
         def apply() -> None:
             if problem is None:
                 inbox.settle(number)
-            if prompt is not None:
-                inbox.withdrew(prompt, problem, error)
+                if prompt is not None:
+                    inbox.end_waiting(prompt, error)
 
         return apply
 

@@ -132,6 +132,7 @@ class Conversation:
     _put_back: OpenTurn | None = None  # the open turn as it was put back, if the store does not have it so
     _refused: int = 0  # bytes of the newest commit if the store could not take it
     _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
+    _has_told: bool = False  # whether the store has the end of the delegated work, which the inbox may not show yet
     _labelled: int = 0  # the number of the store's change that the labels are of
     # What the next model call sees; beyond the record's message_count it is a running turn's. None: not loaded.
     _context: Transcript | None = None
@@ -606,10 +607,12 @@ class Conversation:
             withdrawn: the ending of prompts among them; None if they are notices.
         """
         try:
-            sends = self._told(withdrawn) if withdrawn is not None and self.inbox.has_first(inputs) else ()
+            ends = withdrawn is not None and not self._has_told and self.inbox.has_first(inputs)
+            sends = self._told(withdrawn) if withdrawn is not None and ends else ()
             await self.write(EndInputs(self.log.session_id, inputs, sends))
         except WarrenError as exc:
             return exc
+        self._has_told |= ends
         self._sent(sends)
         return None
 
@@ -617,7 +620,8 @@ class Conversation:
     def told_by_end(self) -> tuple[Sent, ...]:
         """The notice that the end of the session brings its parent, if the delegated turn has not ended."""
         turn = self.open_turn
-        unfinished = self.inbox.first_prompt is not None if turn is None else turn.key == FIRST_PROMPT
+        waits = self.inbox.first_waits and not self._has_told
+        unfinished = waits if turn is None else turn.key == FIRST_PROMPT
         return self._told(AgentError("the session was archived or deleted", cause="cancelled")) if unfinished else ()
 
     def _told(self, ending: Ending, record: SessionRecord | None = None) -> tuple[Sent, ...]:

@@ -87,9 +87,7 @@ class Inbox:
     notices: dict[int, Input] = attrs.field(factory=dict)
     _heeded: set[int] = attrs.field(factory=set)  # notices that something is done about, or was in vain
     _ending: dict[int, bool] = attrs.field(factory=dict)  # those that end with the turn; True: its commit has them
-    _withdrawn: dict[int, tuple[WaitingInput, Mail[int] | None]] = attrs.field(
-        factory=dict
-    )  # until the store has answered
+    _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: Collection[int] = ()  # those that a compaction has stored in the middle of the turn
     _ended: dict[int, WarrenError | None] = attrs.field(factory=dict)  # None: only the store has how
@@ -163,10 +161,22 @@ class Inbox:
         """The number of the prompt that the session was made with, while it waits; else None."""
         return next((number for number, each in self.waiting.items() if each.input.key == FIRST_PROMPT), None)
 
+    @property
+    def first_waits(self) -> bool:
+        """Whether that prompt waits, also if it is being withdrawn: the store may refuse that."""
+        withdrawn = (each for each, _ in self._withdrawn.values())
+        return any(each.input.key == FIRST_PROMPT for each in (*self.waiting.values(), *withdrawn))
+
     def has_first(self, inputs: InputOutcome) -> bool:
         """Return whether the prompt that the session was made with is among inputs that end without a turn."""
         known = {**self._taken, **self.waiting, **{number: each for number, (each, _) in self._withdrawn.items()}}
         return any(number in known and known[number].input.key == FIRST_PROMPT for number in inputs.numbers)
+
+    def end_waiting(self, number: int, error: WarrenError) -> None:
+        """Answer for an input that has ended without a turn."""
+        each = self.waiting.pop(number, None)
+        if each is not None:
+            self._end(number, each, error)
 
     # -- coming in
 
@@ -219,32 +229,14 @@ class Inbox:
                 return InputOutcome((number,), encode_ending(withdrawal(self.session_id)))
         raise InvalidParamsError.at("$.input_id", f"no input {input_id!r} waits", session_id=self.session_id)
 
-    def give_up(self) -> int | None:
-        """Keep the prompt that the session was made with from all turns, if it waits, until `withdrew`.
-
-        Returns its number; None if it does not wait.
-        """
-        number = self.first_prompt
-        if number is not None:
-            self._withdrawn[number] = self.waiting.pop(number), None
-        return number
-
-    def withdrew(self, number: int, error: WarrenError | None, ending: WarrenError | None = None) -> None:
-        """Answer for an input that was withdrawn; if the store has refused that, let it wait on.
-
-        Args:
-            number: its number.
-            error: the error of the store.
-            ending: how the input has ended else; None if its sender has withdrawn it.
-        """
+    def withdrew(self, number: int, error: WarrenError | None) -> None:
+        """Answer for an input that was withdrawn; if the store has refused that, let it wait on."""
         each, mail = self._withdrawn.pop(number)
         if error is None:
-            if mail is not None:
-                mail.answer(number)
-            self._end(number, each, ending or withdrawal(self.session_id))
+            mail.answer(number)
+            self._end(number, each, withdrawal(self.session_id))
         else:
-            if mail is not None:
-                mail.refuse(error)
+            mail.refuse(error)
             self.waiting = dict(sorted({**self.waiting, number: each}.items()))
             if self.paused:
                 self._leave_waiting(each, error)
@@ -402,8 +394,7 @@ class Inbox:
     def close(self, error: WarrenError, turn_error: WarrenError) -> None:
         """Refuse all askers: the session's actor has ended, and `turn_error` is how its turn has."""
         for each, mail in self._withdrawn.values():
-            if mail is not None:
-                mail.refuse(error.copy())
+            mail.refuse(error.copy())
             _refuse(each, error)
         self._refuse_starter(turn_error.copy())
         for each in self._taken.values():

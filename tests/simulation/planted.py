@@ -365,7 +365,7 @@ PLANTED: Final[Sequence[Planted]] = (
         """            pass
 """,
         "A child that has ended has told its parent, whatever befalls its process.",
-        "children_end_once",
+        "never knew the end",
         soon=True,
     ),
     Planted(

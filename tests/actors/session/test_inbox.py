@@ -23,9 +23,7 @@ from warren.base.errors import (
     InvalidParamsError,
     ProviderError,
     SessionBusyError,
-    StoreError,
 )
-from warren.calls.creation import FIRST_PROMPT
 from warren.calls.facade import SessionService
 from warren.conversation.budget import Budget
 from warren.conversation.events import InputTaken, RunStarted
@@ -50,19 +48,6 @@ async def test_inputs_wait_in_the_order_of_the_store() -> None:
     first = inbox.first()
     assert first is not None
     assert first.numbered.number == 1
-
-
-async def test_a_prompt_that_is_given_up_waits_no_more() -> None:
-    """Whoever ends the session before the store has answered counts it as ended; if the store refuses, it waits on."""
-    inbox = Inbox("s")
-    told = Arrived(Numbered(1, Input("i1", "queue", "1", datetime.now(UTC), FIRST_PROMPT)))
-    inbox.arrive(Mail(told), told)
-    assert inbox.give_up() == 1
-    assert inbox.first_prompt is None
-    inbox.withdrew(1, StoreError("no"))
-    assert inbox.give_up() == 1
-    inbox.withdrew(1, None, AgentError("over", cause="cancelled"))
-    assert inbox.give_up() is None
 
 
 async def prompts(service: SessionService, session_id: str) -> list[str]:
