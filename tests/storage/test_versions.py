@@ -344,8 +344,8 @@ async def test_a_schedule_stays(tmp_path: Path) -> None:
 async def test_what_waits_for_others_stays(tmp_path: Path) -> None:
     """Version 17 has a child session, a prompt for later, a trigger, and a webhook with a delivery on its way."""
     shutil.copy(KEPT / "17.sqlite3", tmp_path / FILE_NAME)
-    async with open_runtime(store=tmp_path) as service:
-        service = service.as_(Principal("family", "ann"))
+    async with open_runtime(store=tmp_path) as everybody:
+        service = everybody.as_(Principal("family", "ann"))
         (child,) = (await service.list(delegated_by="parent")).sessions
         (later,) = await service.inputs(child.session_id)
         assert (child.session_id, later.text, later.not_before) == ("child", "Water the plants.", WAKES)
