@@ -846,7 +846,7 @@ class SessionActor:
             conversation.inbox,
             self.log.emit if plan.guard is None else plan.guard.emit,
             self._commit_compaction,
-            partial(self.host.changed, self.session_id),
+            self._other_waits,
             steps,
             kept,
             NOTHING_LEFT if kept is None else dict(conversation.calls),
@@ -860,6 +860,14 @@ class SessionActor:
         if self.shared.limiter.tenancy.unbegun:
             self.shared.limiter.tenancy.begins(self.session_id)
         self._machine.step(BEGUN)
+        self.host.changed(self.session_id)
+
+    def _other_waits(self) -> None:
+        """Tell the host that other calls of the running turn wait in memory."""
+        turn = self._turn
+        if turn is not None:
+            rests = any(wait.reason == "child" for wait in turn.waits_in_memory)
+            self.host.rests(self.session_id, rests=rests)
         self.host.changed(self.session_id)
 
     def _check_goes_on(self, deaths: int) -> None:

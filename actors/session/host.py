@@ -24,6 +24,9 @@ class SessionHost(Protocol):
     def turn_ended(self, session_id: str) -> None:
         """Report that a turn has ended that was admitted, allowed by `may_start`, or begun by `BeginNext`."""
 
+    def rests(self, session_id: str, *, rests: bool) -> None:
+        """Report whether the running turn waits in its task for a child session, which gets its room meanwhile."""
+
     def suspended(self, session_id: str, wakes: datetime) -> None:
         """Report that the open turn of the session can be gone on with once a call of it has an answer.
 

@@ -96,6 +96,7 @@ class Scheduler:
         memory_short: whether the process uses more memory than it may.
         live: sessions that have an actor.
         running: sessions whose turn was admitted and has not ended.
+        resting: those of them whose turn waits in its task for a child session: they take no room from it.
         waiting: sessions that wait for room to begin a turn: tenants take turns, and within one the first comes first.
         held: sessions of which calls run in the background: they stay in memory.
         idle: sessions without work, each with the time since which it is idle, the longest idle first.
@@ -113,6 +114,7 @@ class Scheduler:
     memory_short: bool = False
     live: set[str] = attrs.field(factory=set)
     running: set[str] = attrs.field(factory=set)
+    resting: set[str] = attrs.field(factory=set)
     waiting: Rounds = attrs.field(factory=Rounds)
     held: set[str] = attrs.field(factory=set)
     # An ordered dict, not a dict: the first key of a dict is found in linear time when many were deleted before it.
@@ -228,13 +230,17 @@ class Scheduler:
 
     def _has_room_beside(self, others: Collection[str]) -> bool:
         """Return whether one more turn may run beside those of other sessions that are about to begin."""
-        taken = len(self.running) + len(others)
+        taken = self._taken + len(others)
         return not taken or (taken < self.limits.max_sessions and not self.memory_short)
+
+    @property
+    def _taken(self) -> int:
+        return len(self.running) - len(self.resting)
 
     @property
     def restricted(self) -> bool:
         """Whether no turn may begin now, or only one at a time."""
-        return self.closed or self.memory_short or len(self.running) >= self.limits.max_sessions
+        return self.closed or self.memory_short or self._taken >= self.limits.max_sessions
 
     def check_turn(self, by: Accounts = NOBODY, session_id: str | None = None, now: float = 0.0) -> None:
         """Check that one more turn may run.
@@ -252,10 +258,10 @@ class Scheduler:
         if self.closed:
             self.refused["shutting_down"] += 1
             raise shutting_down()
-        if len(self.running) >= self.limits.max_sessions:
+        if self._taken >= self.limits.max_sessions:
             self.refused["max_sessions"] += 1
             raise CapacityExceededError(f"{self.limits.max_sessions} turns run already")
-        if self.memory_short and self.running:
+        if self.memory_short and self._taken:
             self.refused["memory"] += 1
             raise _memory_short()
         if by:
@@ -320,9 +326,20 @@ class Scheduler:
         if self._accounts:
             self._runs_no_more(session_id)
         self.running.discard(session_id)
+        self.resting.discard(session_id)
         self._stayed.clear()
         if self.evicts:
             self._rest(session_id, now)
+
+    def rests(self, session_id: str, *, rests: bool) -> None:
+        """Note whether a running turn waits in its task for a child, which may need the room.
+
+        A turn that goes on does not wait for room: until others have ended, more may run than `limits.max_sessions`.
+        """
+        if rests and session_id in self.running:
+            self.resting.add(session_id)
+        else:
+            self.resting.discard(session_id)
 
     def suspended(self, session_id: str) -> None:
         """Note that a session waits for something outside, maybe for long: it leaves memory before all others."""
@@ -401,6 +418,7 @@ class Scheduler:
         if self._accounts:
             self._runs_no_more(session_id)
         self.running.discard(session_id)
+        self.resting.discard(session_id)
         self.waiting.discard(session_id)
         self.held.discard(session_id)
         self.idle.pop(session_id, None)

@@ -340,6 +340,10 @@ class Supervisor:
             self.scheduler.failed(session_id, trio.current_time())
         self._paused.add(session_id)
 
+    def rests(self, session_id: str, *, rests: bool) -> None:
+        self.scheduler.rests(session_id, rests=rests)
+        self._reassign()
+
     def suspended(self, session_id: str, wakes: datetime) -> None:
         self.wakes_at(wakes)
         self.scheduler.suspended(session_id)

@@ -14,13 +14,14 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import crash
 from tests.support.models import Emit, FunctionModel, reply
-from tests.support.runtime import new_session, open_runtime, replay, transcript
+from tests.support.runtime import new_session, open_runtime, replay, supervisor_of, transcript
 from warren.actors.calls.service import Service
 from warren.base.errors import AgentError, BudgetExhaustedError, ProviderError, SessionNotFoundError, WarrenError
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolExecutionStarted
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.options import Durability
 from warren.conversation.usage import Usage
 from warren.conversation.views import SessionSummary
 from warren.models.model import ModelReply, ModelRequest
@@ -381,6 +382,18 @@ async def test_no_more_children_than_may_be(store: Path | None) -> None:
         result = await service.create_session("delegate hang; hang 2; hang 3")
         found: Sequence[ToolResult] = await results(service, result.session_id)
     assert sum("limits.children" in each.content for each in found) == 1
+
+
+@pytest.mark.parametrize("durability", ["step", "turn"])
+async def test_children_get_the_room_of_parents_that_wait(store: Path | None, durability: Durability) -> None:
+    """Also of those that wait in their tasks: else a parent would wait for a child that waits for its room."""
+    config = attrs.evolve(CONFIG, limits=Limits(max_sessions=1), durability=durability)
+    async with Office().open(store, config) as service:
+        with trio.fail_after(60):
+            result = await service.create_session("delegate part 1; then part 2; part 3")
+        assert await texts(service, result.session_id) == ["done: part 1", "done: then part 2", "done: part 3"]
+        scheduler = supervisor_of(service).scheduler
+        assert (scheduler.running, scheduler.resting) == (set(), set())
 
 
 async def test_a_call_that_failed_holds_nobody_up(tmp_path: Path) -> None:
