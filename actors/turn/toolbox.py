@@ -286,7 +286,8 @@ class ToolRun:
             left = self.left.get(call.id)
             begun = call.id in self._started and not (left is not None and left.state == "begun")
             if begun and call.id not in self._ran and call.id not in self.results:
-                self._note(call, "waiting")
+                # One with a wait of its own would wait in vain for what its tool has not begun.
+                self._note(call, "begun" if call.id in self._awaiting else "waiting")
                 if (allowed := self._allowed.get(call.id)) is not None:  # nobody is to be asked again
                     self._changed_waits[allowed.key] = allowed
         return tuple(self._changed.values()), tuple(self._changed_waits.values())
