@@ -193,8 +193,9 @@ class Children:
         """
         if not self._shared.delegates(record.options):
             return {}
-        made = _tool()
-        return {DELEGATE: attrs.evolve(made, call=partial(_delegate, self, record, chain or Chain()))}
+        made, chain = _tool(), chain or Chain()
+        call, awaits = partial(_delegate, self, record, chain), partial(_awaits, chain)
+        return {DELEGATE: attrs.evolve(made, call=call, awaits=awaits)}
 
     async def delegate(self, record: SessionRecord, chain: Chain, wanted: Wanted) -> None:
         """Make the child of the running call. Raises WarrenError as `begin`, and ToolError."""
@@ -261,10 +262,13 @@ async def _delegate(
         raise ToolError(f"not delegated: {exc.message.removeprefix('$.')}") from exc
 
 
-def _awaits(call: ToolCall) -> Awaited:
+def _awaits(chain: Chain, call: ToolCall) -> Awaited:
     seconds = call.args.get("time_limit")
     limit = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
-    return Awaited("child", {"key": call.key, "child": child_of(call.session_id, call.key)}, limit)
+    data: dict[str, Any] = {"key": call.key, "child": child_of(call.session_id, call.key)}
+    if limit is not None and (share := chain.expense_of(call.call_id)):
+        data["share"] = share
+    return Awaited("child", data, limit)
 
 
 @cache
@@ -277,4 +281,4 @@ def _tool() -> Tool:
     made = tool(name=DELEGATE, description=description, category="comms", restart="replay")(
         partial(_delegate, children=None, record=None, chain=None)
     )
-    return attrs.evolve(made, awaits=_awaits)
+    return attrs.evolve(made, awaits=partial(_awaits, Chain()))

@@ -8,7 +8,7 @@ import attrs
 from warren.base.errors import InvalidParamsError
 from warren.base.values import define
 from warren.conversation import codec
-from warren.conversation.budget import UNLIMITED, Budget, Meter, shares
+from warren.conversation.budget import FIELDS, UNLIMITED, Budget, Meter, shares
 from warren.conversation.inputs import Input
 from warren.conversation.messages import ToolUseBlock
 from warren.conversation.options import NO_OPTIONS, TurnOptions
@@ -61,6 +61,13 @@ class Chain:
     def share_of(self, call_id: str, wish: Budget) -> Budget | None:
         """Return the budget of the child of a call; None if nothing is left for it."""
         return self._shares.get(call_id, wish)
+
+    def expense_of(self, call_id: str) -> Mapping[str, float]:
+        """Return what the child of a call may spend of the budgets that limit the turn, by the fields of `Expense`."""
+        share, left = self._shares.get(call_id), {} if self.meter is None else self.meter.left
+        if share is None:
+            return {}
+        return {figure: limit for kind, figure, limit in share.limits if FIELDS[kind] in left}
 
 
 def _wish(call: ToolUseBlock) -> Budget:

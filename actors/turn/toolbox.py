@@ -562,6 +562,8 @@ class ToolRun:
         result = wait.result
         if result is None:
             self._gives_up(wait)
+            if wait.reason == "child" and (share := (wait.data or {}).get("share")) is not None:
+                self.spends(Expense(**share))  # nobody will learn what the child has spent of it
             text = NO_RESULT if wait.child is None else NO_END.format(wait.child)
             self._finish(call, text, is_error=True, timed_out=True)
         else:

@@ -130,7 +130,8 @@ _FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
     ("cost", "max_cost", "cost"),
 )
 """For each kind of limit the field of Budget that sets it, and the field of Meter, and mostly of Spent, for its use."""
-_FIELDS: Final = {kind: field for kind, field, _ in _FIGURES}
+FIELDS: Final = {kind: field for kind, field, _ in _FIGURES}
+"""For each kind of limit the field of Budget that sets it."""
 
 
 def shares(left: Mapping[str, float], asked: Sequence[Budget]) -> Sequence[Budget | None]:
@@ -279,7 +280,7 @@ class Meter:
         left = dict[str, float]()
         for limit in self._limits:
             if limit.of_children is not None:
-                field = _FIELDS[limit.budget_type]
+                field = FIELDS[limit.budget_type]
                 left[field] = min(left.get(field, math.inf), max(0, limit.left(self)))
         return left
 

@@ -298,6 +298,29 @@ async def test_children_share_what_the_budget_leaves(store: Path | None) -> None
         assert view.billing.total_tokens == 80
 
 
+async def test_a_child_that_takes_too_long_has_used_its_part_of_the_budget(store: Path | None) -> None:
+    """Nobody learns what it has spent: else a model could spend beyond its budget by children that it gives up."""
+    calls = 0
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        nonlocal calls
+        await trio.lowlevel.checkpoint()
+        if [each.content for each in request.messages if isinstance(each, UserMessage)] == ["go"]:
+            calls += 1
+            asked = {"prompt": "work", "time_limit": 5, "budget": {"max_tokens": 100}}
+            return attrs.evolve(reply("", ToolUseBlock(f"call-{calls}", "delegate", asked)), usage=Usage(50, 50))
+        return attrs.evolve(reply("", ToolUseBlock("pay-1", "pay", {})), usage=Usage(50, 50))
+
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"))
+    clock = trio.current_time
+    async with open_runtime(FunctionModel(answer), store=store, tools=Office().tools, config=config, clock=clock) as it:
+        with pytest.raises(BudgetExhaustedError):
+            await it.create_session("go", budget=Budget(max_tokens=1000))
+        await trio.sleep(60)
+        spent = sum(each.total_tokens for each in (await it.list()).sessions)
+    assert 1000 <= spent <= 1200  # the last calls of a parent and a child may go beyond
+
+
 async def test_a_child_has_the_budget_that_its_call_asks_for(store: Path | None) -> None:
     """Also of whole numbers."""
     office = Office(options={"budget": {"max_steps": 1, "max_seconds": 60}})
