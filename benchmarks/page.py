@@ -36,6 +36,7 @@ SCRIPTS: Final = (
     "large_file",
     "stored_sessions",
     "concurrency",
+    "children",
     "peer_concurrency",
     "gateway",
     "cluster_turn",

@@ -704,6 +704,8 @@ class SessionActor:
 
     def _offer(self, tools: Mapping[str, Tool]) -> None:
         """Let the open turn have the tools of a caller that has come back, if one of its calls waits for them."""
+        if not tools:
+            return
         waits = [wait for wait in self.conversation.waits.values() if wait.name in tools and of_client(wait)]
         if not waits:
             return

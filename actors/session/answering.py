@@ -1,7 +1,7 @@
 """The answers to what the tool calls of a session wait for: each reaches the call of its turn, or in the background."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,8 +17,8 @@ from warren.actors.turn.turn import Turn
 from warren.base.errors import WarrenError
 from warren.base.values import define
 from warren.conversation.categories import Decision
-from warren.conversation.inputs import Input
-from warren.conversation.waits import DECIDED, Wait
+from warren.conversation.inputs import Input, Numbered
+from warren.conversation.waits import DECIDED, Wait, WaitKey
 from warren.mailbox import Mail
 from warren.reports.audit import AuditEntry
 from warren.storage.operations import InputOutcome
@@ -47,6 +47,7 @@ class Answering:
     background: BackgroundCalls
     changed: Callable[[], object]
     _on_their_way: list[Mail[None]] = attrs.field(factory=list)  # to the store
+    _ends: list[Numbered] = attrs.field(factory=list)  # of children: notices that are not on their way as yet
     _send: Errand | None = None
     _running: Callable[[], Turn | None] = lambda: None
 
@@ -56,7 +57,7 @@ class Answering:
 
     def leave(self) -> None:
         """Refer to the session no more, as it leaves memory."""
-        self._send, self._running = None, lambda: None
+        self._send, self._running, self._ends = None, lambda: None, []
 
     def abandon(self, error: Callable[[], WarrenError]) -> None:
         """Refuse the requests whose answers are on their way; `error` makes the error for each."""
@@ -178,34 +179,40 @@ class Answering:
 
     def end_of_child(self, number: int, notice: Input) -> None:
         """Give a tool call the end of the child that it waits for, and settle the notice that has brought it."""
-        if self._send is not None:
-            self._send(partial(self._store_end, number, notice))
+        if self._send is None:
+            return
+        self._ends.append(Numbered(number, notice))
+        if len(self._ends) == 1:  # else those that come till then are stored along with it
+            self._send(self._store_ends)
 
-    async def _store_end(self, number: int, notice: Input) -> Callable[[], None]:
-        """Store the end of a child with the outcome of its notice; if nobody waits for it, the outcome alone."""
-        conversation, settled = self.conversation, InputOutcome((number,))
-        message, stored = answer_of(notice), list[Wait]()
-        in_memory = self._wait_in_memory(message)
+    async def _store_ends(self) -> Callable[[], None]:
+        """Store the ends of children that have come, with the outcome of their notices, in one change.
+
+        If nobody waits for them, the outcome alone.
+        """
+        conversation, ends = self.conversation, self._ends
+        self._ends, settled = [], InputOutcome(tuple(each.number for each in ends))
+        found, in_memory = dict[WaitKey, Wait](), list[tuple[Wait, GiveAnswer]]()
         problem: WarrenError | None = None
         try:
-            wait = None if in_memory is not None else await self._wait_of(message)
-            if wait is not None and wait.state == "waiting" and not self._has_given_up(wait):
-                stored += self._answered(wait, message)
+            for message in (answer_of(each.input) for each in ends):
+                if (there := self._wait_in_memory(message)) is not None:
+                    in_memory.append((there, message))
+                    continue
+                wait = await self._wait_of(message)
+                if wait is None or wait.state != "waiting" or wait.key in found or self._has_given_up(wait):
+                    continue
+                found |= {each.key: each for each in self._answered(wait, message)}
+            if stored := list(found.values()):
                 await conversation.store_answer(stored[0], (), stored[1:], settled)
             else:
                 problem = await conversation.store_outcome(settled)
-                if in_memory is not None and problem is None and in_memory.state == "waiting":
-                    stored += self._answered(in_memory, message)
         except WarrenError as exc:
-            problem, stored = exc, []
+            problem = exc
 
         def apply() -> None:
-            for each in stored:
-                if self._turn is not None:
-                    self._turn.answered(each)
-                self.changed()
             if problem is None:
-                conversation.inbox.settle(number)
+                self._end_calls((*stored, *self._in_memory(in_memory)), ends)
             else:
                 logger.warning(
                     "session %s: the end of a child cannot be stored as yet: %s",
@@ -213,6 +220,21 @@ class Answering:
                 )
 
         return apply
+
+    def _end_calls(self, waits: Iterable[Wait], notices: Iterable[Numbered]) -> None:
+        """Go on with calls that have their answers, and drop the notices that have brought these."""
+        for wait in waits:
+            if self._turn is not None:
+                self._turn.answered(wait)
+            self.changed()
+        for each in notices:
+            self.conversation.inbox.settle(each.number)
+
+    def _in_memory(self, ends: Sequence[tuple[Wait, GiveAnswer]]) -> Iterator[Wait]:
+        """Yield waits that no store has, with their answers."""
+        for wait, message in ends:
+            if wait.state == "waiting":
+                yield from self._answered(wait, message)
 
     @property
     def _doubt(self) -> WarrenError | None:

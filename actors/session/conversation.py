@@ -717,7 +717,7 @@ class Conversation:
         # By an event, not by a key: a result and the end of its wait may both be on their way.
         self._answering[over] = [each.key for each in waits]
         try:
-            sleeps = wait.reason == "child" and self.awaits_children(*waits)
+            sleeps = all(each.reason == "child" for each in waits) and self.awaits_children(*waits)
             given = wait, self.held, tuple(audit), tuple(others), inputs, sleeps
             await self.write(StoreAnswer(self.log.session_id, *given))
         except StoreError as exc:
@@ -764,6 +764,10 @@ class Conversation:
 
     def find_wait(self, message: GiveAnswer) -> Wait | None:
         """Return the wait that an answer is meant for; None if there is none that is not settled."""
+        named = (self.waits.get((reason, message.wait_id)) for reason in message.reasons)
+        found = next((wait for wait in named if wait is not None and answers(wait, message)), None)
+        if found is not None:  # as a rule: a turn may wait for a thousand children
+            return found
         return next((wait for wait in self.waits.values() if answers(wait, message)), None)
 
     async def earlier_wait(self, message: GiveAnswer) -> Wait | None:

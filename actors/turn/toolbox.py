@@ -179,6 +179,7 @@ class ToolRun:
     given_up: list[str] = attrs.field(factory=list, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
+    _places: Mapping[str, int] = attrs.field(factory=dict)  # of the calls, by id
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
     _detached: dict[WaitKey, Callable[[], None]] = attrs.field(factory=dict)  # begin the calls for the background
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
@@ -198,7 +199,7 @@ class ToolRun:
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
         """Run the first `allowed` calls; the others get `refusal` as their results."""
-        self._calls = calls
+        self._calls, self._places = calls, {call.id: place for place, call in enumerate(calls)}
         for call in calls:
             if call.id not in self.left:
                 self.emit(ToolCallRequested(call.id, call.name, call.args))
@@ -346,8 +347,7 @@ class ToolRun:
 
     def _note(self, call: ToolUseBlock, state: CallState, result: ToolResult | None = None) -> None:
         """Note the state of a call, to be kept."""
-        place = next(place for place, each in enumerate(self._calls) if each.id == call.id)
-        self._changed[call.id] = KeptCall(call.id, place, state, result)
+        self._changed[call.id] = KeptCall(call.id, self._places[call.id], state, result)
         if result is not None:
             self._tell()
 

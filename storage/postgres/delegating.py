@@ -25,6 +25,8 @@ _AT_WORK: Final = f"""
         SELECT FROM warren.inbox i
         WHERE i.session = s.key AND i.key = '{FIRST_PROMPT}' AND coalesce(i.outcome, '') = '')
 """
+# Few have so many at all: else each of a thousand children would have all those before it counted.
+_MANY: Final = "SELECT FROM warren.sessions WHERE delegated_by = $1 LIMIT 1 OFFSET $2::int8"
 _COUNT: Final = len(COLUMNS.split(","))
 _PLACES: Final = ", ".join(f"${number}" for number in range(1, _COUNT + 1))
 # Without a holder: the first turn claims the lease.
@@ -56,7 +58,8 @@ async def delegate(operation: Delegate, db: Connection, _holder: Holder) -> bool
         raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
     if operation.waits and not await db.fetch(_WAITS, key, escaped(place.call_id or "")):
         raise waits_no_more(place.session_id)
-    if await db.value(_AT_WORK, parent) >= operation.limit:
+    many = operation.limit < 1 or await db.fetch(_MANY, parent, operation.limit - 1)
+    if many and await db.value(_AT_WORK, parent) >= operation.limit:
         raise too_many_children(place.session_id, operation.limit)
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
     child = await db.value(_ADD, *values, array(marks_of(record.labels)), parent)

@@ -24,6 +24,8 @@ _AT_WORK: Final = f"""
         SELECT 1 FROM inbox
         WHERE session = sessions.key AND inbox.key = '{FIRST_PROMPT}' AND coalesce(outcome, '') = '')
 """
+# Few have so many at all: else each of a thousand children would have all those before it counted.
+_MANY: Final = "SELECT 1 FROM sessions WHERE delegated_by = ? LIMIT 1 OFFSET ?"
 # Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, delegated_by, change) VALUES ({PLACES},?,{NEXT_CHANGE}) RETURNING key
@@ -45,7 +47,8 @@ def delegate(operation: Delegate, db: apsw.Connection, _holder: Holder) -> bool:
         raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
     if operation.waits and db.execute(_WAITS, (key, place.call_id)).get is None:
         raise waits_no_more(place.session_id)
-    if db.execute(_AT_WORK, (place.session_id,)).get >= operation.limit:
+    many = operation.limit < 1 or db.execute(_MANY, (place.session_id, operation.limit - 1)).get is not None
+    if many and db.execute(_AT_WORK, (place.session_id,)).get >= operation.limit:
         raise too_many_children(place.session_id, operation.limit)
     child = db.execute(_ADD, (*record_to_row(record), place.session_id)).get
     for row in operation.messages:
