@@ -856,6 +856,7 @@ class SessionActor:
             woken,
             lambda: conversation.known.allowed_tools,
             self.background,
+            self._end_child,
         )
         if kept is not None:  # else its first event tells those who wait for it
             self._tell_begun()
@@ -863,6 +864,14 @@ class SessionActor:
             self.shared.limiter.tenancy.begins(self.session_id)
         self._machine.step(BEGUN)
         self.host.changed(self.session_id)
+
+    def _end_child(self, child: str) -> None:
+        """Have a child end whose time limit is over."""
+        self._send(partial(self._store_cancel, child))
+
+    async def _store_cancel(self, child: str) -> Result:
+        await self.conversation.end_child(child)
+        return partial(_call_all, ())
 
     def _other_waits(self) -> None:
         """Tell the host that other calls of the running turn wait in memory."""

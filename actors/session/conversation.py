@@ -635,6 +635,13 @@ class Conversation:
         notice = Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
         return (Sent(place.session_id, notice),)
 
+    async def end_child(self, child: str) -> None:
+        """Tell a child that its time limit is over; if the store refuses, it hears that with the others."""
+        sends = (cancel_of(child),)
+        with contextlib.suppress(WarrenError):
+            await self.write(EndInputs(self.log.session_id, NOTHING, sends))
+            self._sent(sends)
+
     def _cancels(self) -> Iterator[Sent]:
         """Yield the notices for the children whose ends nobody waits for, as the calls of the turn are over."""
         for wait in self.waits.values():

@@ -150,6 +150,7 @@ class ToolRun:
         tells: whether a request for a decision that an earlier process has published is to be published again.
         left: the calls that an earlier process has left, by id, with their states; empty if none has.
         spends: called with what a child has spent whose end a call has got.
+        gives_up: called with a child session whose time limit is over: it is to end before the other calls do.
         given_up: the child sessions whose ends nobody waits for any more, of calls that the store does not know.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
@@ -176,6 +177,7 @@ class ToolRun:
     origin: Callable[[str, int], Origin] = attrs.field(default=of_no_turn, kw_only=True)
     tells: bool = attrs.field(default=True, kw_only=True)
     spends: Callable[[Expense], object] = attrs.field(default=lambda _expense: None, kw_only=True)
+    gives_up: Callable[[str], object] = attrs.field(default=lambda _child: None, kw_only=True)
     given_up: list[str] = attrs.field(factory=list, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
@@ -562,6 +564,8 @@ class ToolRun:
         result = wait.result
         if result is None:
             self._gives_up(wait)
+            if wait.child is not None:
+                self.gives_up(wait.child)
             if wait.reason == "child" and (share := (wait.data or {}).get("share")) is not None:
                 self.spends(Expense(**share))  # nobody will learn what the child has spent of it
             text = NO_RESULT if wait.child is None else NO_END.format(wait.child)

@@ -123,6 +123,7 @@ class Turn:
         woken: whether it had suspended, and goes on without anything to take back.
         allowed: returns the names of the tools whose calls run without approval in the session, whatever the gates say.
         background: runs tool calls in the background; None if there is none.
+        gives_up: called with a child session whose time limit is over.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
@@ -157,6 +158,7 @@ class Turn:
     woken: bool = False
     allowed: Callable[[], Collection[str]] = tuple
     background: Background | None = None
+    gives_up: Callable[[str], object] = lambda _child: None
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -874,6 +876,7 @@ class Turn:
             origin=self.origin,
             tells=not self.woken,
             spends=plan.meter.spend,
+            gives_up=self.gives_up,
             given_up=given_up,
         )
         self._calls += len(calls)

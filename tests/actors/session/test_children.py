@@ -282,6 +282,32 @@ async def test_a_time_limit_ends_the_wait_and_the_child(store: Path | None) -> N
             assert (await service.read(each.session_id)).state.turn is None
 
 
+@pytest.mark.parametrize("durability", ["step", "turn"])
+async def test_a_time_limit_ends_a_child_at_once(store: Path | None, durability: Durability) -> None:
+    """Not only once the other calls of the answer have their results, or the turn ends."""
+    ended = dict[str, float]()
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        (prompt,) = [each.content for each in request.messages if isinstance(each, UserMessage)]
+        if prompt == "go" and not any(isinstance(each, AssistantMessage) for each in request.messages):
+            short = ToolUseBlock("call-1", "delegate", {"prompt": "short", "time_limit": 5})
+            return reply("", short, ToolUseBlock("call-2", "delegate", {"prompt": "long"}))
+        try:
+            await trio.sleep(0 if prompt == "go" else 50)
+        finally:
+            ended[prompt] = trio.current_time()
+        return reply("done")
+
+    config = attrs.evolve(CONFIG, durability=durability)
+    clock = trio.current_time
+    async with open_runtime(FunctionModel(answer), store=store, config=config, clock=clock) as service:
+        began = trio.current_time()
+        result = await service.create_session("go")
+        assert [each.is_error for each in await results(service, result.session_id)] == [True, False]
+    assert ended["short"] - began < 10
+    assert ended["long"] - began >= 50
+
+
 async def test_children_share_what_the_budget_leaves(store: Path | None) -> None:
     """Together they spend no more than the parent has, and what they spend counts."""
     office = Office()
