@@ -386,6 +386,15 @@ async def test_the_events_name_the_child(store: Path | None) -> None:
         assert [each.child for each in events if isinstance(each, ToolExecutionStarted)] == [child.session_id]
 
 
+async def test_no_webhook_is_asked_for_the_end_of_a_child(store: Path | None) -> None:
+    """`call.waiting` is for those who can answer."""
+    async with Office().open(store) as service:
+        webhook = await service.create_webhook("https://example.org/hooks")
+        await service.create_session("delegate part 1; part 2")
+        deliveries = (await service.deliveries(webhook.webhook_id)).deliveries
+    assert [each.type for each in deliveries] == ["turn.completed"] * 3
+
+
 async def test_views_say_who_has_delegated(store: Path | None) -> None:
     """A child's own view, its row, and the list of the children of a session."""
     async with Office().open(store) as service:
