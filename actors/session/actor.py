@@ -391,7 +391,7 @@ class SessionActor:
     def _go_on(self) -> bool:
         """Begin the next turn of an idle session, or end a retired one; return whether there is anything to do."""
         conversation, machine = self.conversation, self._machine
-        if conversation.inbox.notices and conversation.current and self._heed():
+        if conversation.inbox.notices and self._is_proved and self._heed():
             return True
         # An archived session whose mail waits may be told to be deleted.
         if machine.state is not IDLE or self._errands or (self.mailbox.waiting and conversation.archived):
@@ -419,6 +419,12 @@ class SessionActor:
     def _has_work(self) -> bool:
         """Whether an open turn is to end, or a turn to begin by itself."""
         return self._ends is not None or self.conversation.has_work
+
+    @property
+    def _is_proved(self) -> bool:
+        """Whether no other process has the session: a running turn proves that by itself after a lapse."""
+        guard = None if self._turn is None else self._turn.plan.guard
+        return self.conversation.current if guard is None else guard.open
 
     def _heed(self) -> bool:
         """Do as the notices of other sessions say; return whether there was one that nothing was done about."""

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from warren.actors.events.eventlog import utc_now
+from warren.actors.events.fence import Guard
 from warren.base.values import define
 from warren.conversation.categories import Gates
 from warren.conversation.events import Event, ToolApprovalRequested, ToolApprovalResolved
@@ -93,6 +94,7 @@ class Approvals:
         changed: called when there are other calls that wait.
         now: returns the time (UTC).
         allowed: returns the names of the tools whose calls run without approval in the session.
+        guard: knows whether this process has the session still; None if no other process can have it.
     """
 
     gates: Gates
@@ -102,6 +104,7 @@ class Approvals:
     changed: Callable[[], object] = lambda: None
     now: Callable[[], datetime] = utc_now
     allowed: Callable[[], Collection[str]] = tuple
+    guard: Guard | None = None
     _waiting: dict[WaitKey, _Waiting] = attrs.field(factory=dict)
     _answered: list[Wait] = attrs.field(factory=list)
 
@@ -170,15 +173,25 @@ class Approvals:
         return wait
 
     async def answer_to(self, wait: Wait, seconds: float) -> Wait:
-        """Wait in this task for so many seconds at most; return the wait with its answer, if it has got one."""
+        """Wait in this task for so many seconds at most; return the wait with its answer, if it has got one.
+
+        Raises StoreError if another process has taken the session over meanwhile.
+        """
         self._waiting[wait.key] = waiting = _Waiting(wait)
         self.changed()
         try:
-            with self.time.stopped(), trio.move_on_after(seconds):
-                await waiting.answered.wait()
+            with self.time.stopped():
+                async with trio.open_nursery() as nursery:
+                    if self.guard is not None:
+                        nursery.start_soon(self.guard.watch, nursery.cancel_scope.cancel)
+                    nursery.cancel_scope.deadline = trio.current_time() + seconds
+                    await waiting.answered.wait()
+                    nursery.cancel_scope.cancel()
         finally:
             del self._waiting[wait.key]
             self.changed()
+        if self.guard is not None and self.guard.refusal is not None:
+            raise self.guard.refusal.copy()
         return waiting.wait
 
     @property

@@ -918,7 +918,8 @@ class Turn:
     def _gates(self, gates: Gates) -> Approvals:
         settings = self.plan.settings
         timeout, now = settings.limits.approval_timeout, settings.storage.now
-        return Approvals(gates, timeout, self.emit, self._time, self.changed, now, self.allowed)
+        given = self.emit, self._time, self.changed, now, self.allowed, self.plan.guard
+        return Approvals(gates, timeout, *given)
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context.

@@ -466,3 +466,22 @@ async def test_a_call_that_failed_holds_nobody_up(tmp_path: Path) -> None:
         with trio.fail_after(5):
             assert (await asked.value()).text == "done: delegate pay; pay"
         assert sum(each.is_error for each in await results(service, session_id)) == 1
+
+
+async def test_a_turn_that_waits_in_its_task_hears_of_an_end_after_a_lapse_of_its_lease(tmp_path: Path) -> None:
+    """It begins nothing meanwhile that would have the lease proved again."""
+    office = Office()
+    async with office.open(tmp_path, attrs.evolve(CONFIG, durability="turn")) as service, trio.open_nursery() as tasks:
+        session_id = (await service.create_session(None, approvals=Gates(memory="ask"))).session_id
+        turn = ask(tasks, service.start_turn, session_id, "delegate pay for it")
+        await trio.sleep(1)
+        (asked,) = (await service.approvals()).approvals
+        lapses = supervisor_of(service).shared.storage.lapses
+        office.ahead += 60
+        await trio.sleep(30)
+        assert supervisor_of(service).shared.storage.lapses > lapses
+        await service.approve_tool(asked.session_id, asked.call_id, "allow")
+        with trio.fail_after(60):
+            await turn.value()
+        (result,) = await results(service, session_id)
+        assert result.content == "done: pay for it"
