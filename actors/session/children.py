@@ -21,6 +21,8 @@ from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION, FOR_TURN
 from warren.actors.limits.tenancy import Accounts
 from warren.actors.session.comms import Comms
+from warren.actors.session.conversation import notice_of
+from warren.actors.session.ending import Ending, result_of
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.session.offered import instructions_of
 from warren.actors.session.planning import candidates_for, check_priced
@@ -41,7 +43,7 @@ from warren.conversation.records import MessageRow, SessionRecord
 from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
 from warren.reports.audit import AuditEntry
 from warren.reports.tracing import here
-from warren.storage.operations import Delegate
+from warren.storage.operations import NOTHING, Delegate, EndInputs, Sent
 from warren.storage.queries import ANY_TENANT, SessionRow
 
 if TYPE_CHECKING:
@@ -123,7 +125,10 @@ class Children:
         """
         shared = self._shared
         storage, limiter, limits = shared.storage, shared.limiter, shared.config.limits
-        if await storage.read(SessionRow(session_id, parent.tenant)) is None:
+        there = await storage.read(SessionRow(session_id, parent.tenant))
+        if there is not None and call is not None and not waits:
+            await self._tell_again(parent, there, call)
+        if there is None:
             place = parent.delegation
             depth = 1 if place is None else place.depth + 1
             if depth > limits.child_depth:
@@ -151,6 +156,20 @@ class Children:
                     await storage.write_or_find(operation, partial(_there, session_id))
                 accepted.take()
         self.sent((session_id,))
+
+    async def _tell_again(self, parent: SessionRecord, child: SessionRecord, call: ToolCall) -> None:
+        """Tell the parent once more how a child has ended: the turn that had heard it was lost, and is run again."""
+        outcome = await self._inboxes.first_outcome(child.session_id)
+        if outcome:
+            ending: Ending
+            try:
+                ending = result_of(outcome, child.session_id)
+            except WarrenError as exc:
+                ending = exc
+            notice = notice_of(child, call.call_id, call.key, ending)
+            sends = (Sent(parent.session_id, notice),)
+            await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
+            self.sent((parent.session_id,))
 
     def _made(
         self,

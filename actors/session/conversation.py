@@ -630,10 +630,7 @@ class Conversation:
         place = record.delegation
         if place is None or place.call_id is None or place.call_key is None:
             return ()
-        text, failed = end_text(record.session_id, ending), isinstance(ending, WarrenError)
-        end = ChildEnd(record.session_id, place.call_id, place.call_key, failed, expense_of(record))
-        notice = Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
-        return (Sent(place.session_id, notice),)
+        return (Sent(place.session_id, notice_of(record, place.call_id, place.call_key, ending)),)
 
     async def end_child(self, child: str) -> None:
         """Tell a child that its time limit is over; if the store refuses, it hears that with the others."""
@@ -855,6 +852,13 @@ class Conversation:
 def cancel_of(child: str) -> Sent:
     """Return the notice for a child that nobody waits for its end any more."""
     return Sent(child, Input(new_session_id(), "cancel", "", utc_now(), starts=False))
+
+
+def notice_of(record: SessionRecord, call_id: str, call_key: str, ending: Ending) -> Input:
+    """Return the notice of the end of a child for the call that waits for it."""
+    text, failed = end_text(record.session_id, ending), isinstance(ending, WarrenError)
+    end = ChildEnd(record.session_id, call_id, call_key, failed, expense_of(record))
+    return Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
 
 
 def end_text(session_id: str, ending: Ending) -> str:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.actors.events.eventlog import Beginning
+from warren.actors.events.eventlog import Beginning, utc_now
 from warren.actors.limits.limiter import FOR_TURN, Limiter
 from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import Arrived, Withdraw
@@ -32,6 +32,7 @@ from warren.actors.resources.storage import Storage
 from warren.actors.session.ending import Ending, final, not_ended, outcome_unknown, result_of, taken_along
 from warren.actors.session.mailboxes import Mailboxes
 from warren.base.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
+from warren.base.ids import new_session_id
 from warren.base.values import define
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.attachments import Blob
@@ -222,6 +223,14 @@ class Inboxes:
         if outcome:
             return result_of(outcome, session_id)
         raise outcome_unknown(session_id) if ending is None else final(ending) if keyed else ending
+
+    async def first_outcome(self, session_id: str) -> bytes | None:
+        """Return how the first turn of a session has ended; None or empty if it has not. Raises WarrenError."""
+        asked = Input(new_session_id(), "queue", "", utc_now(), FIRST_PROMPT)
+        try:
+            return (await self._store(session_id, asked, anywhere=True, limit=0)).outcome
+        except CapacityExceededError:  # there is room for none that is new
+            return None
 
     async def _outcome(self, session_id: str, input_: Input) -> bytes | None:
         """Return the stored outcome of an input with a key that no longer waits in its session, which has the lease.

@@ -583,7 +583,10 @@ class ToolRun:
     async def _await(self, call: ToolUseBlock, wait: Wait) -> None:
         """Let a call whose tool has run wait: as the row of the store that it has, or else in its task."""
         if self.steps is None:
-            await self._give(call, await self.asker().answer_to(wait, wait.left(self._now())))
+            given = self.asker().find(lambda each: (each.key, each.child) == (wait.key, wait.child))  # it came at once
+            if given is None or given.state != "answered":
+                given = await self.asker().answer_to(wait, wait.left(self._now()))
+            await self._give(call, given)
             return
         await self.steps.answers()
         there = self.waits.get(wait.key, wait)

@@ -1,5 +1,6 @@
 """Sessions that work for other sessions: the end of a child is the result of the call that waits for it."""
 
+import shutil
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -485,3 +486,28 @@ async def test_a_turn_that_waits_in_its_task_hears_of_an_end_after_a_lapse_of_it
             await turn.value()
         (result,) = await results(service, session_id)
         assert result.content == "done: pay for it"
+
+
+@pytest.mark.parametrize("part", ["part 1", "fail"])
+async def test_a_turn_that_is_run_again_gets_the_ends_of_its_children_again(tmp_path: Path, part: str) -> None:
+    """With `durability = "turn"` nobody else knows what the lost turn had heard."""
+    office, config = Office(), attrs.evolve(CONFIG, durability="turn")
+    async with office.open(tmp_path / "killed", config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        prompt = f"delegate {part}; hang"
+        ask(nursery, service.start_turn, session_id, prompt, mode="queue", idempotency_key="k")
+        await trio.sleep(5)
+        shutil.copytree(tmp_path / "killed", tmp_path / "next")
+        nursery.cancel_scope.cancel()
+    office.ahead = 3600
+    async with office.open(tmp_path / "next", config) as service:
+        await trio.sleep(5)
+        for child in await children(service, session_id):
+            if child.turn is not None:
+                await service.interrupt(child.session_id)
+        with trio.fail_after(60):
+            await service.start_turn(session_id, prompt, mode="queue", idempotency_key="k")
+        first, second = await results(service, session_id)
+    assert first.is_error if part == "fail" else first.content == "done: part 1"
+    assert second.is_error
+    assert office.asked.count(part) == 1
