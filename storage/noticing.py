@@ -101,8 +101,8 @@ def _happened(commit: Commit) -> Iterator[tuple[WebhookEvent, int, datetime, dic
             kind: WebhookEvent = "turn.interrupted" if event.cause == "cancelled" else "turn.failed"
             yield kind, seq, at, {"error": event.error[:MAX_BODY_TEXT], "cause": event.cause}, None
     for wait in commit.waits:
-        # Nobody can answer a call that waits for a child session.
-        if wait.state == "waiting" and wait.reason != "child" and not in_background(wait):
+        # Nobody can answer a call that waits for a child session or a peer but that one.
+        if wait.state == "waiting" and wait.reason not in ("child", "peer") and not in_background(wait):
             yield "call.waiting", commit.record.last_seq, wait.since, _waiting(wait), wait
 
 

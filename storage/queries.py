@@ -192,7 +192,7 @@ class LastStored(Query[int | None]):
 
 @frozen
 class WasTold(Query[bool]):
-    """Whether a peer's input waits for a session, or is in its conversation as a text that begins so."""
+    """Whether a peer's input with a text that begins so waits for a session, or is in its conversation."""
 
     session_id: str
     input_id: str

@@ -69,6 +69,7 @@ from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed, TurnStarted
+from warren.conversation.inputs import Input
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.views import (
@@ -216,7 +217,7 @@ class SessionActor:
         self.background = BackgroundCalls(self.session_id, self.shared, self._planner, self.conversation, self.host)
         self.conversation.sent = self.host.sent
         changed = partial(self.host.changed, self.session_id)
-        self.answering = Answering(self.shared, self.conversation, self.background, changed)
+        self.answering = Answering(self.shared, self.conversation, self.background, changed, self._late)
 
     # -- what any task may read at any time
 
@@ -434,13 +435,16 @@ class SessionActor:
             number, notice = numbered.number, numbered.input
             match notice.kind:
                 case "answer":
-                    self.answering.end_of_child(number, notice)
+                    self.answering.take_notice(number, notice)
                 case "archive" | "delete" as how:
                     if not (how == "archive" and self.conversation.archived):
                         self.mailbox.tell(Retire(how))
                 case _ if not self._give_up(number):
                     found -= 1
         return found > 0
+
+    async def _late(self, response: Input) -> None:
+        await self.comms.come_late(self.conversation.known, response)
 
     def _give_up(self, number: int) -> bool:
         """End the delegated turn, or the prompt of it, as nobody waits for it; return False if that is to be later."""

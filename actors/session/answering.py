@@ -1,14 +1,14 @@
 """The answers to what the tool calls of a session wait for: each reaches the call of its turn, or in the background."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import attrs
 
 from warren.actors.protocol import GiveAnswer
-from warren.actors.session.answers import answer_of, answered, answers, contradiction, not_waiting
+from warren.actors.session.answers import answer_of, answered, answers, contradiction, not_waiting, response_of
 from warren.actors.session.background import BackgroundCalls, Errand
 from warren.actors.session.conversation import Conversation
 from warren.actors.shared import Shared
@@ -40,14 +40,16 @@ class Answering:
         conversation: has the waits that the store has, and stores the answers.
         background: the calls that run in the background.
         changed: called when a wait has got its answer.
+        late: puts the response of a peer that no call waits for into the session's inbox, as a message of its own.
     """
 
     shared: Shared
     conversation: Conversation
     background: BackgroundCalls
     changed: Callable[[], object]
+    late: Callable[[Input], Awaitable[None]]
     _on_their_way: list[Mail[None]] = attrs.field(factory=list)  # to the store
-    _ends: list[Numbered] = attrs.field(factory=list)  # of children: notices that are not on their way as yet
+    _ends: list[Numbered] = attrs.field(factory=list)  # notices of answers, not on their way as yet
     _send: Errand | None = None
     _running: Callable[[], Turn | None] = lambda: None
 
@@ -177,32 +179,36 @@ class Answering:
 
         return apply
 
-    def end_of_child(self, number: int, notice: Input) -> None:
-        """Give a tool call the end of the child that it waits for, and settle the notice that has brought it."""
+    def take_notice(self, number: int, notice: Input) -> None:
+        """Give a tool call the end of the child, or the response of the peer, that it waits for.
+
+        The notice that has brought it is settled along with that.
+        """
         if self._send is None:
             return
         self._ends.append(Numbered(number, notice))
         if len(self._ends) == 1:  # else those that come till then are stored along with it
-            self._send(self._store_ends)
+            self._send(self._store_notices)
 
-    async def _store_ends(self) -> Callable[[], None]:
-        """Store the ends of children that have come, with the outcome of their notices, in one change.
+    async def _store_notices(self) -> Callable[[], None]:
+        """Store the answers that have come, with the outcome of their notices, in one change.
 
-        If nobody waits for them, the outcome alone.
+        If nobody waits for them, the outcome alone; but a response of a peer becomes a message.
         """
         conversation, ends = self.conversation, self._ends
         self._ends, settled = [], InputOutcome(tuple(each.number for each in ends))
         found, in_memory = dict[WaitKey, Wait](), list[tuple[Wait, GiveAnswer]]()
         problem: WarrenError | None = None
         try:
-            for message in (answer_of(each.input) for each in ends):
-                if (there := self._wait_in_memory(message)) is not None:
+            for notice in (each.input for each in ends):
+                message = self._message_of(notice)
+                there = None if message is None else self._wait_in_memory(message)
+                if message is not None and there is not None and there.state == "waiting":
                     in_memory.append((there, message))
-                    continue
-                wait = await self._wait_of(message)
-                if wait is None or wait.state != "waiting" or wait.key in found or self._has_given_up(wait):
-                    continue
-                found |= {each.key: each for each in self._answered(wait, message)}
+                elif message is not None and there is None and (wait := await self._open(message, found)) is not None:
+                    found |= {each.key: each for each in self._answered(wait, message)}
+                elif notice.request_id is not None:
+                    await self.late(notice)
             if stored := list(found.values()):
                 await conversation.store_answer(stored[0], (), stored[1:], settled)
             else:
@@ -215,11 +221,27 @@ class Answering:
                 self._end_calls((*stored, *self._in_memory(in_memory)), ends)
             else:
                 logger.warning(
-                    "session %s: the end of a child cannot be stored as yet: %s",
+                    "session %s: the answer to a call cannot be stored as yet: %s",
                     *(conversation.log.session_id, problem.message),
                 )
 
         return apply
+
+    def _message_of(self, notice: Input) -> GiveAnswer | None:
+        """Return the answer that a notice has brought; None if it is a response that no call waits for."""
+        if notice.request_id is None:
+            return answer_of(notice)
+        wait = self.conversation.find_request(notice.request_id)
+        if wait is None and self._turn is not None and self._turn.steps is None:
+            wait = self._turn.find_request(notice.request_id)
+        return None if wait is None else response_of(notice, wait)
+
+    async def _open(self, message: GiveAnswer, found: Collection[WaitKey]) -> Wait | None:
+        """Return the wait that the store has for an answer; None if nobody waits for it, or it has just been found."""
+        wait = await self._wait_of(message)
+        if wait is None or wait.state != "waiting" or wait.key in found or self._has_given_up(wait):
+            return None
+        return wait
 
     def _end_calls(self, waits: Iterable[Wait], notices: Iterable[Numbered]) -> None:
         """Go on with calls that have their answers, and drop the notices that have brought these."""

@@ -15,6 +15,7 @@ from warren.conversation.views import TurnView
 from warren.conversation.waits import NEVER, Wait, WaitReason
 
 CHILD: Final[tuple[WaitReason, ...]] = ("child",)
+PEER: Final[tuple[WaitReason, ...]] = ("peer",)
 
 
 def answers(wait: Wait, message: GiveAnswer) -> bool:
@@ -37,14 +38,20 @@ def answer_of(notice: Input) -> GiveAnswer:
     return GiveAnswer(CHILD, end.call_id, result=result, begins=begins)
 
 
+def response_of(notice: Input, wait: Wait) -> GiveAnswer:
+    """Return the answer that the response of a peer is to the call that waits for it."""
+    begins = wait.changed(data={**(wait.data or {}), "hops": notice.hops})
+    return GiveAnswer(PEER, wait.wait_id, result=ToolResult(wait.wait_id, notice.text), begins=begins)
+
+
 def _token(wait: Wait) -> object:
     data = wait.data or {}
-    return data.get("token") or (data.get("key") if wait.reason == "child" else None)
+    return data.get("token") or (data.get("key") if wait.reason in ("child", "peer") else None)
 
 
 def answered(wait: Wait, message: GiveAnswer, now: datetime) -> Wait:
     """Return a wait with its answer, which is given now (UTC)."""
-    brought = {} if wait.reason != "child" or message.begins is None else {"data": message.begins.data}
+    brought = {} if wait.reason not in ("child", "peer") or message.begins is None else {"data": message.begins.data}
     return wait.changed(state="answered", decision=message.decision, result=message.result, answered_at=now, **brought)
 
 

@@ -22,14 +22,16 @@ from warren.conversation import codec
 from warren.conversation.inputs import Input
 from warren.conversation.peers import PeerInfo, PeerKind
 from warren.conversation.records import SessionRecord
-from warren.models.tools import Tool, ToolError, current_call, tool
+from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
 from warren.settings.config import Limits
 from warren.storage.queries import PeerNamed, SessionRow, WasTold
 from warren.storage.refusals import name_taken
 
 SENDING: Final = frozenset({"send_message", "send_response"})
 """The tools by which a model answers its peers."""
-COMMS_TOOLS: Final = SENDING | {"list_peers", "send_request"}
+REQUEST: Final = "send_request"
+"""The tool by which a model asks its peers."""
+COMMS_TOOLS: Final = SENDING | {"list_peers", REQUEST}
 """The tools of sessions with a name."""
 
 
@@ -75,6 +77,7 @@ class Comms:
         *,
         hops: int = 1,
         key: str | None = None,
+        waits: bool = False,
     ) -> str:
         """Put a message into a peer's inbox, and return its id; the response to a request names it.
 
@@ -85,6 +88,7 @@ class Comms:
             payer: the client whose limit of tokens a turn counts for that the message begins; empty if it has none.
             hops: the number of the message in its chain.
             key: of the tool call that sends it: the peer gets one message under a key, whose id follows from the key.
+            waits: whether a call waits for the response to a request.
 
         Raises:
             InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
@@ -99,23 +103,27 @@ class Comms:
         other = await self.find(record.tenant, to)
         if other is None or not _trusts(other, me.name):
             raise _nobody(to, me.name)
-        if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):
-            problem = f"there is no request {message.request_id!r} of {to!r} to this session"
-            raise InvalidParamsError.at("$.request_id", problem)
+        awaited = False
+        if message.kind == "response":
+            awaited = await self._has_request(record.session_id, to, message.request_id or "", waits=True)
+            if not (awaited or await self._has_request(record.session_id, to, message.request_id or "")):
+                problem = f"there is no request {message.request_id!r} of {to!r} to this session"
+                raise InvalidParamsError.at("$.request_id", problem)
         if by is None:
             by = self._inboxes.accounts_of(record.tenant)
         message_id = new_session_id() if key is None else id_under(key)
-        text = words(me.name, message_id, message)
+        text = words(me.name, message_id, message, waits=waits)
         input_ = Input(
             message_id,
-            "peer",
+            "answer" if awaited else "peer",
             text,
             utc_now(),
             key=None if key is None else message_id,  # a peer may not learn the session that is in the key
             source=me.name,
-            starts=other.options.wakes,
+            starts=other.options.wakes and not awaited,
             payer=payer,
             hops=hops,
+            request_id=message.request_id if awaited else None,
         )
         try:
             await self._inboxes.put(other.session_id, input_, by)
@@ -123,9 +131,16 @@ class Comms:
             raise _nobody(to, me.name) from None
         return message_id
 
-    async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
-        """Tell whether a request of a peer waits in a session's inbox, or is in its conversation."""
-        heading = _request_heading(request_id, sender)
+    async def come_late(self, record: SessionRecord, response: Input) -> None:
+        """Let a response that no call of a session waits for be a message to it, once. Raises as `Inboxes.put`."""
+        key = id_under(f"late:{response.input_id}")
+        starts = record.options.wakes
+        message = attrs.evolve(response, input_id=key, key=key, kind="peer", starts=starts, request_id=None)
+        await self._inboxes.pass_on(record.session_id, message)
+
+    async def _has_request(self, session_id: str, sender: str, request_id: str, *, waits: bool = False) -> bool:
+        """Tell whether a request of a peer, which waits or not, is in a session's inbox or in its conversation."""
+        heading = _request_heading(request_id, sender, waits=waits)
         return await self._storage.read(WasTold(session_id, request_id, sender, heading))
 
     def check(self, record: SessionRecord, kind: PeerKind, hops: int) -> None:
@@ -161,26 +176,39 @@ class Comms:
         if record.options.peer is None:
             return more
         own = {"comms": self, "record": record, "chain": chain or Chain()}
-        return {**more, **{each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _tools()}}
+        made = {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _tools()}
+        awaits = partial(_awaits, self._limits.approval_timeout)
+        return {**more, **made, REQUEST: attrs.evolve(made[REQUEST], awaits=awaits)}
 
 
-def words(sender: str, message_id: str, message: PeerMessage) -> str:
-    """Return the text of a message for the model that gets it, with all that an answer needs."""
+def words(sender: str, message_id: str, message: PeerMessage, *, waits: bool = False) -> str:
+    """Return the text of a message for the model that gets it, with all that an answer needs.
+
+    Args:
+        sender: the name of the session that sends it.
+        message_id: its id.
+        message: the message.
+        waits: whether a call of the sender waits for the response to a request.
+    """
     match message.kind:
         case "message":
             return f"Message from peer {sender}:\n\n{message.body}"
         case "request":
             params = "" if message.params is None else f"\nparams: {codec.encode(message.params).decode()}"
             how = f'Answer it with send_response(to="{sender}", in_reply_to="{message_id}", status=..., result=...).'
-            return f"{_request_heading(message_id, sender)} {message.body}{params}\n\n{how}"
+            return f"{_request_heading(message_id, sender, waits=waits)} {message.body}{params}\n\n{how}"
         case "response":
             about = f"Response from peer {sender} to your request {message.request_id}"
             return f"{about}: {message.status}\n\n{message.body}"
 
 
-def _request_heading(request_id: str, sender: str) -> str:
-    """Return the beginning of the text of a request."""
-    return f"Request {request_id} from peer {sender}:"
+def _request_heading(request_id: str, sender: str, *, waits: bool) -> str:
+    """Return the beginning of the text of a request: by it the response finds the call that waits for it."""
+    return (
+        f"Request {request_id} from peer {sender}, which waits for the response:"
+        if waits
+        else (f"Request {request_id} from peer {sender}:")
+    )
 
 
 def _trusts(other: SessionRecord | None, name: str) -> bool:
@@ -191,12 +219,14 @@ def _nobody(to: str, sender: str) -> InvalidParamsError:
     return InvalidParamsError.at("$.to", f"there is no {to!r} that trusts {sender!r}")
 
 
-async def _sent(comms: Comms, record: SessionRecord, chain: Chain, to: str, body: str, **more: Any) -> str:
+async def _sent(
+    comms: Comms, record: SessionRecord, chain: Chain, to: str, body: str, *, waits: bool = False, **more: Any
+) -> str:
     hops = chain.hops + 1
     try:
         message = made(PeerMessage, record.session_id, to, body, **more)
         comms.check(record, message.kind, hops)
-        return await comms.send(record, message, hops=hops, key=current_call().key)
+        return await comms.send(record, message, hops=hops, key=current_call().key, waits=waits)
     except WarrenError as exc:
         raise ToolError(exc.message.removeprefix("$.")) from exc
 
@@ -220,8 +250,12 @@ async def _send_request(
     to: Annotated[str, "the peer's name"],
     intent: Annotated[str, "what is wanted"],
     params: Annotated[dict[str, Any] | None, "data that it needs"] = None,
+    wait: Annotated[bool, "whether to wait for the response, and get it as the result of this call"] = False,
+    time_limit: Annotated[float | None, "seconds after which you wait no more"] = None,
 ) -> str:
-    request_id = await _sent(comms, record, chain, to, intent, kind="request", params=params)
+    if time_limit is not None and not (wait and time_limit > 0):
+        raise ToolError("time_limit: must be above 0, and is for a call with wait")
+    request_id = await _sent(comms, record, chain, to, intent, kind="request", params=params, waits=wait)
     return f"sent as request {request_id}; the response comes as a message of its own"
 
 
@@ -237,6 +271,15 @@ async def _send_response(
 ) -> str:
     await _sent(comms, record, chain, to, result, kind="response", request_id=in_reply_to, status=status)
     return "sent"
+
+
+def _awaits(most: float, call: ToolCall) -> Awaited | None:
+    """Return what a call waits for, for `most` seconds unless it says otherwise; None if it does not wait."""
+    if call.args.get("wait") is not True:
+        return None
+    seconds = call.args.get("time_limit")
+    limit = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else most
+    return Awaited("peer", {"key": call.key, "request": id_under(call.key)}, limit)
 
 
 def _comms_tool(name: str, description: str, function: Any) -> Tool:
@@ -259,8 +302,10 @@ def _tools() -> tuple[Tool, ...]:
             _send_message,
         ),
         _comms_tool(
-            "send_request",
-            "Ask a peer for something. Its response comes as a message later: go on meanwhile.",
+            REQUEST,
+            "Ask a peer for something. Its response comes as a message later: go on meanwhile. With wait, its response "
+            "is the result of this call; one that comes after the time limit is a message. Do not wait for a peer that "
+            "waits for you.",
             _send_request,
         ),
         _comms_tool("send_response", "Answer a peer's request.", _send_response),

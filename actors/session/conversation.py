@@ -756,8 +756,8 @@ class Conversation:
         if there is None or there.state != "answered":
             return False
         return (
-            there.child == wait.child
-            if wait.reason == "child"
+            there.same_as(wait)
+            if wait.reason in ("child", "peer")
             else there.data == wait.data and wait.reason == "outside"
         )
 
@@ -765,6 +765,10 @@ class Conversation:
     def unanswered(self) -> Sequence[Wait]:
         """The waits that nobody has answered, the oldest first."""
         return sorted((wait for wait in self.waits.values() if wait.state == "waiting"), key=lambda wait: wait.since)
+
+    def find_request(self, request_id: str) -> Wait | None:
+        """Return the wait for the response to a request; None if there is none."""
+        return next((wait for wait in self.waits.values() if wait.request == request_id), None)
 
     def find_wait(self, message: GiveAnswer) -> Wait | None:
         """Return the wait that an answer is meant for; None if there is none that is not settled."""

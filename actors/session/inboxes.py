@@ -107,6 +107,15 @@ class Inboxes:
         """
         await self._put(session_id, input_, lease=lease)
 
+    async def pass_on(self, session_id: str, input_: Input) -> None:
+        """Put what the session itself has got in another way into its inbox, once for its key; raises as `put`.
+
+        The session is told, and not waited for: it may wait for this.
+        """
+        stored = await self._store(session_id, input_, anywhere=True)
+        if stored.outcome is None:
+            self.found(session_id, stored.numbered)
+
     async def _is_allowed(self, session_id: str, input_: Input, by: Accounts) -> bool:
         """Return whether the limits of its sender allow an input; False if they need not, as it is in the store.
 

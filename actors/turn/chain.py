@@ -50,6 +50,10 @@ class Chain:
         elif input_.kind == "steer":
             self.hops = 0
 
+    def hear(self, hops: int) -> None:
+        """Note that a call has got a message of a peer as its result, with the number of that in its chain."""
+        self.hops = max(self.hops, hops)
+
     def share_out(self, calls: Sequence[ToolUseBlock]) -> None:
         """Share out what the budgets leave among the calls of an answer that delegate work."""
         delegating = [call for call in calls if call.name == DELEGATE]

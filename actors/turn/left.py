@@ -15,7 +15,7 @@ from warren.models.tools import Tool
 NOTHING_LEFT: Final[Mapping[str, KeptCall]] = {}
 NO_WAITS: Final[Mapping[WaitKey, Wait]] = {}
 NOT_COME: Final = "not known: the call has begun, and its result had not come when the turn ended"
-GIVEN: Final[tuple[WaitReason, ...]] = ("client", "outside", "child")
+GIVEN: Final[tuple[WaitReason, ...]] = ("client", "outside", "child", "peer")
 """The reasons to wait for a result."""
 MAY_HAVE_RUN: Final = (
     "not known: the process ended while this call ran. The call may have taken effect in full, in part or not at all: "

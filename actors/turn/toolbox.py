@@ -50,6 +50,7 @@ from warren.models.tools import (
     bounded,
     failure_text,
 )
+from warren.settings.config import YEAR
 
 logger: Final = logging.getLogger("warren.tools")
 
@@ -57,6 +58,7 @@ logger: Final = logging.getLogger("warren.tools")
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
 NO_CUTS: Final[Mapping[str, str]] = {}
 NO_RESULT: Final = "not known: the call has begun, and its result did not come in time"
+NO_RESPONSE: Final = "the peer has not responded in time; if it does yet, that comes as a message of its own"
 NO_END: Final = "not known: the child session {} did not end in time, and is interrupted"
 OF_CLIENT: Final[Mapping[str, Any]] = {"of_client": True}
 """The data of the approval of a tool that a client runs."""
@@ -151,6 +153,7 @@ class ToolRun:
         left: the calls that an earlier process has left, by id, with their states; empty if none has.
         spends: called with what a child has spent whose end a call has got.
         gives_up: called with a child session whose time limit is over: it is to end before the other calls do.
+        hears: called with the number in its chain of the message of a peer that a call has got as its result.
         given_up: the child sessions whose ends nobody waits for any more, of calls that the store does not know.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
@@ -178,6 +181,7 @@ class ToolRun:
     tells: bool = attrs.field(default=True, kw_only=True)
     spends: Callable[[Expense], object] = attrs.field(default=lambda _expense: None, kw_only=True)
     gives_up: Callable[[str], object] = attrs.field(default=lambda _child: None, kw_only=True)
+    hears: Callable[[int], object] = attrs.field(default=lambda _hops: None, kw_only=True)
     given_up: list[str] = attrs.field(factory=list, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
@@ -519,7 +523,7 @@ class ToolRun:
     def _may_get(self, call: ToolUseBlock, number: int, wait: Wait) -> bool:
         """Return whether a wait is one of a call, and not of an earlier one with the same id and other tokens."""
         key, data = self._place(call, number).key, wait.data or {}
-        if "handle" in data or wait.reason == "child":
+        if "handle" in data or wait.reason in ("child", "peer"):
             return data.get("key") == key
         if wait.reason != "outside":
             return True
@@ -529,6 +533,11 @@ class ToolRun:
         """Return whether the call of a wait has no result, and may get the one that the wait will have."""
         found = next((each for each in enumerate(self._calls, self.before + 1) if each[1].id == wait.call_id), None)
         return found is not None and found[1].id in self.unfinished and self._may_get(found[1], found[0], wait)
+
+    def find_request(self, request_id: str) -> Wait | None:
+        """Return the wait of a call without a result for the response to a request; None if there is none."""
+        open_ = (wait for call_id, wait in self._awaiting.items() if call_id not in self.results)
+        return next((wait for wait in open_ if wait.request == request_id), None)
 
     def _place(self, call: ToolUseBlock, number: int) -> ToolCall:
         """Return a call as its tool sees it."""
@@ -568,11 +577,13 @@ class ToolRun:
                 self.gives_up(wait.child)
             if wait.reason == "child" and (share := (wait.data or {}).get("share")) is not None:
                 self.spends(Expense(**share))  # nobody will learn what the child has spent of it
-            text = NO_RESULT if wait.child is None else NO_END.format(wait.child)
+            text = NO_RESPONSE if wait.request else NO_RESULT if wait.child is None else NO_END.format(wait.child)
             self._finish(call, text, is_error=True, timed_out=True)
         else:
             if wait.reason == "child" and (spent := (wait.data or {}).get("spent")) is not None:
                 self.spends(Expense(**spent))
+            if wait.reason == "peer":
+                self.hears((wait.data or {}).get("hops", 0))
             self._finish(call, result.content, result.attachments, is_error=result.is_error)
 
     def _gives_up(self, wait: Wait | None) -> None:
@@ -583,7 +594,7 @@ class ToolRun:
     async def _await(self, call: ToolUseBlock, wait: Wait) -> None:
         """Let a call whose tool has run wait: as the row of the store that it has, or else in its task."""
         if self.steps is None:
-            given = self.asker().find(lambda each: (each.key, each.child) == (wait.key, wait.child))  # it came at once
+            given = self.asker().find(lambda each: each.same_as(wait))  # it came at once
             if given is None or given.state != "answered":
                 given = await self.asker().answer_to(wait, wait.left(self._now()))
             await self._give(call, given)
@@ -687,7 +698,7 @@ class ToolRun:
         there, now = self.waits.get((awaited.reason, call.id)), self._now()
         if there is not None and self._may_get(call, number, there):
             return there
-        until = NEVER if awaited.seconds is None else now + timedelta(seconds=awaited.seconds)
+        until = NEVER if awaited.seconds is None else now + timedelta(seconds=min(awaited.seconds, YEAR))
         times = now, until
         return Wait(call.id, awaited.reason, "waiting", call.name, call.args, tool.category, *times, data=awaited.data)
 

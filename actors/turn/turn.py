@@ -18,6 +18,7 @@ from warren.actors.turn import attaching
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.background import Background, Origin
+from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, cancels, left_elsewhere, left_results, named
@@ -453,6 +454,10 @@ class Turn:
         """Have a client that has come back run the calls that wait for it; return whether it has no others."""
         return self._tool_run is not None and self._tool_run.offered(tools)
 
+    def find_request(self, request_id: str) -> Wait | None:
+        """Return the wait of a running call for the response to a request; None if there is none."""
+        return None if self._tool_run is None else self._tool_run.find_request(request_id)
+
     def awaits_result(self, wait: Wait) -> bool:
         """Return whether a tool call runs, or is held up, and has no result, and may get the one of a wait."""
         if self._tool_run is not None:
@@ -878,6 +883,7 @@ class Turn:
             spends=plan.meter.spend,
             gives_up=self.gives_up,
             given_up=given_up,
+            hears=(plan.chain or Chain()).hear,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

@@ -127,7 +127,7 @@ def _was_told(store: Contents, query: ask.WasTold) -> bool:
         return False
     waits = session.inbox.find(query.input_id)
     if waits is not None:
-        return waits.source == query.source
+        return waits.source == query.source and waits.text.startswith(query.beginning)
     newest_first = map(session.message, reversed(range(len(session.messages))))
     texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
     return any(text.startswith(query.beginning) for text in texts)

@@ -24,8 +24,8 @@ _LEASE: Final = "SELECT holder, epoch FROM warren.sessions WHERE key = $1::int8"
 _KNOWN: Final = "SELECT number, body, outcome FROM warren.inbox WHERE session = $1::int8 AND key = $2"
 _COUNT: Final = "SELECT count(*) FROM warren.inbox WHERE session = $1::int8 AND outcome IS NULL AND NOT notice"
 _ADD: Final = """
-    INSERT INTO warren.inbox (session, number, id, key, starts, body, not_before)
-    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5, $6::int8) RETURNING number
+    INSERT INTO warren.inbox (session, number, id, key, starts, notice, body, not_before)
+    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5::bool, $6, $7::int8) RETURNING number
 """
 # The lock, as above: the sessions of notices are locked in the order of their keys.
 _SEND: Final = f"""
@@ -89,7 +89,7 @@ async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueue
         await attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
     due = None if input_.not_before is None else microseconds(input_.not_before)
-    number = await db.value(_ADD, session, escaped(input_.input_id), key, input_.starts, body, due)
+    number = await db.value(_ADD, session, escaped(input_.input_id), key, input_.starts, input_.is_notice, body, due)
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 

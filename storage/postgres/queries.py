@@ -334,7 +334,8 @@ async def _was_told(at: Reading, query: ask.WasTold) -> bool:
     session_id = escaped(query.session_id)
     waits = await at.db.fetch(_FROM, session_id, escaped(query.input_id))
     if waits:
-        return decoded(waits[0][0], query.session_id).source == query.source
+        found = decoded(waits[0][0], query.session_id)
+        return found.source == query.source and found.text.startswith(query.beginning)
     text = codec.encode_whole(query.beginning).decode()[1:-1]
     bodies = (f'{{"role":"{role}","content":"{text}' for role in ("user", "context"))
     return bool(await at.db.fetch(_TOLD, session_id, *bodies))

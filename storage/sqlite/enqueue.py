@@ -17,7 +17,9 @@ from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import has, holding, writable
 
 _KNOWN: Final = f"SELECT number, {raw('body, outcome')} FROM inbox WHERE session = ? AND key = ?"
-_ADD: Final = "INSERT INTO inbox (session, id, key, starts, body, not_before) VALUES (?,?,?,?,?,?) RETURNING number"
+_ADD: Final = (
+    "INSERT INTO inbox (session, id, key, starts, notice, body, not_before) VALUES (?,?,?,?,?,?,?) RETURNING number"
+)
 _COUNT: Final = "SELECT count(*) FROM inbox WHERE session = ? AND outcome IS NULL AND NOT notice"
 
 
@@ -44,7 +46,7 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
         attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
     due = None if input_.not_before is None else microseconds(input_.not_before)
-    number = db.execute(_ADD, (key, input_.input_id, input_.key, input_.starts, body, due)).get
+    number = db.execute(_ADD, (key, input_.input_id, input_.key, input_.starts, input_.is_notice, body, due)).get
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 

@@ -161,7 +161,8 @@ def was_told(at: Reading, query: WasTold) -> bool:
     key = at.db.execute(_KEY, (query.session_id,)).get
     waits: Any = at.db.execute(_FROM, (key, query.input_id)).fetchone()
     if waits is not None:
-        return decoded(waits[0], query.session_id).source == query.source
+        found = decoded(waits[0], query.session_id)
+        return found.source == query.source and found.text.startswith(query.beginning)
     return bool(at.db.execute(_TOLD, (key, query.beginning, len(query.beginning))).get)
 
 

@@ -8,8 +8,9 @@ from warren.conversation.budget import NO_EXPENSE, Expense
 NOTICES: Final = frozenset({"answer", "cancel", "archive", "delete"})
 """What a session is told by the commit of another one.
 
-`answer`: a child of it has ended. `cancel`: nobody waits for its delegated work any more. `archive` and `delete`: the
-session that it works for was archived or deleted.
+`answer`: a child of it has ended, or a peer has responded to a request for whose response a call has waited.
+`cancel`: nobody waits for its delegated work any more. `archive` and `delete`: the session that it works for was
+archived or deleted.
 """
 
 

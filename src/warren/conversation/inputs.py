@@ -40,6 +40,7 @@ class Input:
         hops: messages of peers in a row, this one included, since a user's prompt; 0 for what is no message of a peer.
         not_before: time before which no turn takes it (UTC); null for none.
         end: the end of a child that an `answer` tells of.
+        request_id: the request that an `answer` is the response to, if it is one of a peer.
     """
 
     input_id: str
@@ -55,6 +56,7 @@ class Input:
     hops: int = 0
     not_before: datetime | None = None
     end: ChildEnd | None = None
+    request_id: str | None = None
 
     @property
     def shown_kind(self) -> InputKind:

@@ -104,6 +104,7 @@ WAITS_FOR: Final[dict[WaitReason, str]] = {
     "outside": "a result from outside",
     "background": "a result in the background",
     "child": "the end of a child session",
+    "peer": "the response of a peer",
 }
 """The words for each reason of a call that waits."""
 TurnState = Literal["running", "parked", "waiting"]

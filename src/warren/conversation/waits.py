@@ -10,12 +10,12 @@ from warren.base.values import value
 from warren.conversation.categories import Category, Decision
 from warren.conversation.messages import ToolResult
 
-WaitReason = Literal["approval", "question", "client", "outside", "background", "child"]
+WaitReason = Literal["approval", "question", "client", "outside", "background", "child", "peer"]
 """What a call waits for.
 
 `approval`: a decision. `question`: the answer to a question of the running call. `client`: a client of the session that
 runs the tool. `outside`: a result that somebody gives under a token. `background`: the same, and the turn has gone on.
-`child`: the end of a session that works for this one.
+`child`: the end of a session that works for this one. `peer`: the response of a peer to a request.
 """
 WAIT_REASONS: Final[tuple[WaitReason, ...]] = get_args(WaitReason)
 DECIDED: Final[tuple[WaitReason, ...]] = ("approval", "question")
@@ -89,6 +89,15 @@ class Wait:
     def child(self) -> str | None:
         """The child session whose end it waits for; None if it waits for something else."""
         return (self.data or {}).get("child") if self.reason == "child" else None
+
+    @property
+    def request(self) -> str | None:
+        """The request whose response it waits for; None if it waits for something else."""
+        return (self.data or {}).get("request") if self.reason == "peer" else None
+
+    def same_as(self, other: "Wait") -> bool:
+        """Return whether it waits for the same child, or for the response to the same request, as another one."""
+        return (self.key, self.child, self.request) == (other.key, other.child, other.request)
 
     def left(self, now: datetime) -> float:
         """Return the seconds for which it may last yet: 0 once its time is over."""

@@ -139,13 +139,27 @@ async def test_old_outcomes_give_way(home: Home, tmp_path: Path) -> None:
         assert created.outcome == DONE
 
 
+async def test_an_answer_is_put_in_as_a_notice(home: Home, tmp_path: Path) -> None:
+    """It has its session found, takes no room, and comes once under its key."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        answer = attrs.evolve(put("five", key="k").input, kind="answer", starts=False, request_id="r")
+        await entered(store, put("hi", limit=1))
+        taken = await entered(store, attrs.evolve(put("five", limit=2), input=answer))
+        assert taken.fresh
+        assert not (await entered(store, attrs.evolve(put("five", limit=2), input=answer))).fresh
+        assert answer in [each.input for each in await store.read(WaitingInputs("a", ANY_TENANT))]
+        assert (await entered(store, put("there is room", limit=2))).fresh
+
+
 async def test_a_peers_request_is_found(home: Home, tmp_path: Path) -> None:
     """It is known while it waits, by its id and its sender, and as a text of the conversation afterwards."""
     async with home(tmp_path) as store:
         await done(store, turn("a"))
         await entered(store, put("Request"))
-        assert await store.read(WasTold("a", "id of Request", "peer", "-"))
-        assert not await store.read(WasTold("a", "id of Request", "another", "-"))
+        assert await store.read(WasTold("a", "id of Request", "peer", "Req"))
+        assert not await store.read(WasTold("a", "id of Request", "peer", "-"))
+        assert not await store.read(WasTold("a", "id of Request", "another", "Req"))
         assert await store.read(WasTold("a", "gone", "peer", "hi"))
         assert not await store.read(WasTold("a", "gone", "peer", "hello"))
         assert not await store.read(WasTold("x", "gone", "peer", "hi"))
