@@ -24,16 +24,16 @@ from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import notice_of
 from warren.actors.session.ending import Ending, result_of
 from warren.actors.session.inboxes import Inboxes
-from warren.actors.session.offered import instructions_of
+from warren.actors.session.offered import instructions_of, names_of, tools_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import Shared
 from warren.actors.turn.chain import DELEGATE, Chain, budget_in
-from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.errors import BudgetExhaustedError, InvalidParamsError, WarrenError
 from warren.base.ids import id_beside, new_session_id
 from warren.base.values import define, frozen
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.conversation.budget import UNLIMITED, Budget
+from warren.conversation.budget import UNLIMITED, Budget, Meter, Use
 from warren.conversation.categories import INHERIT, Gates
 from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input
@@ -170,6 +170,33 @@ class Children:
             sends = (Sent(parent.session_id, notice),)
             await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
             self.sent((parent.session_id,))
+
+    def within(self, parent: SessionRecord, wanted: Wanted) -> Wanted:
+        """Return a child that no turn of the parent asks for, with a budget of at most what the parent has left.
+
+        Raises:
+            InvalidParamsError: if it is to have a tool that the parent is not offered.
+            BudgetExhaustedError: if the parent's budget leaves nothing.
+        """
+        if wanted.tools is not None:
+            offered = tools_of(parent, NO_OPTIONS, self._shared, self._comms, {})
+            names = names_of(wanted.tools)
+            for index, name in enumerate(names):
+                if name not in offered and name not in (parent.options.hosted_tools or ()):
+                    problem = f"the session is offered no tool {name!r}, so a child cannot have it"
+                    raise InvalidParamsError.at(f"$.tools[{index}]", problem)
+            wanted = attrs.evolve(wanted, tools=names)
+        limits = parent.options.budget
+        if limits is None:
+            return wanted
+        meter = Meter(UNLIMITED, limits, parent.spent, parent.usage, delegated_before=parent.delegated)
+        budget = meter.lent(wanted.budget)
+        if isinstance(budget, Use):
+            kind = budget.budget_type
+            details = {"budget_type": kind, "used": budget.used, "limit": budget.limit}
+            problem = f"the {kind} budget of the session leaves nothing for a child"
+            raise BudgetExhaustedError(problem, cause=kind, details=details, session_id=parent.session_id)
+        return attrs.evolve(wanted, budget=budget)
 
     def _made(
         self,

@@ -7,6 +7,7 @@ from typing import Final
 from tests.parity.scenarios import (
     approvals,
     capabilities,
+    children,
     client_tools,
     endings,
     forks,
@@ -30,6 +31,7 @@ from tests.parity.world import BUILDS, DATABASES, Build
 MODULES: Final = (
     approvals,
     capabilities,
+    children,
     client_tools,
     endings,
     forks,

@@ -38,6 +38,7 @@ NAMES: Final = {
     "session/delete": "delete",
     "session/compact": "compact",
     "session/fork": "fork",
+    "session/delegate": "delegate",
     "session/label": "label",
     "session/inject_context": "inject_context",
     "session/inputs": "inputs",

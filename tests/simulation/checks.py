@@ -65,9 +65,10 @@ class Left:
 
     @property
     def children(self) -> Mapping[str, Delegation]:
-        """The places of all child sessions that were made, also of those that were deleted."""
+        """The places of all child sessions that calls have made, also of those that were deleted."""
         there = {key: each.delegation for key, each in self.records.items() if each.delegation is not None}
-        return self.record.children | there
+        made = self.record.children | there
+        return {key: place for key, place in made.items() if place.call_id is not None}
 
     def undisturbed(self, session_id: str) -> bool:
         """Return whether nobody has asked for the end of a turn of a session, nor of those that it works for."""

@@ -1,6 +1,7 @@
 """The operations that users carry out: each is a row of one table, by its method and what is special about it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, cast
@@ -13,7 +14,7 @@ from tests.simulation.followers import Follower, Sight
 from tests.simulation.outside import Giver, decide
 from tests.simulation.servers import BRIEF, SCHEMA, name_of
 from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
-from warren.base.errors import WarrenError
+from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.signatures import signed_headers
 from warren.calls.facade import RuntimeService, SessionService
 from warren.conversation.attachments import File
@@ -365,6 +366,15 @@ async def withdraw_later(user: User) -> None:
 
 
 # -- children, and their parents
+
+
+@kind("session/delegate", "SESSION_NOT_FOUND", "BUDGET_EXHAUSTED", "CAPACITY_EXCEEDED", "children")
+async def delegate(user: User) -> None:
+    """Have the session's child made, by two requests under one key."""
+    act = call("delegate", session_id=user.session_id, prompt=user.text(), idempotency_key=f"p{user.number}")
+    child = await user.send(act, again=True, changes=True)
+    if (again := await user.send(act, again=True, changes=True)) != child:
+        user.world.record.blame(f"the key of {user.name} has made the children {child} and {again}")
 
 
 async def with_child(user: User, script: str, act: Callable[[User, str], Awaitable[Any]]) -> None:
@@ -880,6 +890,50 @@ async def trigger_delete(user: User) -> None:
         raise gone
 
 
+# -- webhooks
+
+
+async def webhook(user: User) -> str:
+    """Make a webhook that is told of nothing, as it is paused; return its id."""
+    given = {"session_id": user.session_id, "paused": True, "idempotency_key": f"w{user.number}"}
+    made = await user.send(call("create_webhook", url="https://localhost/hook", **given), again=True, changes=True)
+    webhook_id: str = made.webhook_id
+    return webhook_id
+
+
+@kind("webhook/create", "SESSION_NOT_FOUND")
+async def webhook_create(user: User) -> None:
+    """Make a webhook: nothing was posted to it, and nothing has failed."""
+    webhook_id = await webhook(user)
+    with suppress(InvalidParamsError):  # its session was deleted, and the webhook with it
+        page = await user.read(call("deliveries", webhook_id=webhook_id))
+        if page.deliveries:
+            user.world.record.blame(f"the webhook {webhook_id} of {user.name} is paused, and was told of something")
+
+
+@kind("webhook/change", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def webhook_change(user: User) -> None:
+    """Change the events of a webhook."""
+    webhook_id = await webhook(user)
+    await user.send(call("change_webhook", webhook_id=webhook_id, events=("turn.failed",)), again=True, changes=True)
+
+
+@kind("webhook/delete", "SESSION_NOT_FOUND")
+async def webhook_delete(user: User) -> None:
+    """Remove a webhook."""
+    webhook_id = await webhook(user)
+    gone = await tried(user.send(call("delete_webhook", webhook_id=webhook_id), again=True, changes=True))
+    if isinstance(gone, WarrenError) and "no webhook" not in gone.message:  # sent again, it finds none
+        raise gone
+
+
+@kind("delivery/resend", "SESSION_NOT_FOUND", "INVALID_PARAMS")
+async def resend(user: User) -> None:
+    """Ask for what has failed to be posted again: nothing has."""
+    webhook_id = await webhook(user)
+    await user.send(call("resend", webhook_id=webhook_id), again=True, changes=True)
+
+
 # -- the whole service
 
 
@@ -894,6 +948,10 @@ KINDS["memory/search"] = Kind(
 KINDS["memory/forget"] = Kind(partial(look_at, method="forget_memory"), frozenset({"SESSION_MEMORY_DISABLED"}))
 KINDS["audit/list"] = Kind(partial(ask, method="audit"))
 KINDS["schedule/list"] = Kind(partial(ask, method="schedules"))
+KINDS["webhook/list"] = Kind(partial(ask, method="webhooks"))
+KINDS["delivery/list of nothing"] = Kind(
+    partial(ask, method="deliveries", webhook_id="none"), frozenset({"INVALID_PARAMS"})
+)
 KINDS["trigger/list"] = Kind(partial(ask, method="triggers"))
 KINDS["approvals/list"] = Kind(partial(ask, method="approvals"))
 KINDS["usage/get"] = Kind(partial(ask, method="usage"))

@@ -50,6 +50,7 @@ from warren.calls.reading import (
 from warren.calls.schedules import ScheduleChange, ScheduleDeletion, ScheduleRequest, SchedulesRequest
 from warren.calls.sessions import (
     ArchiveRequest,
+    DelegateRequest,
     DeleteRequest,
     ForkRequest,
     LabelRequest,
@@ -675,6 +676,7 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     ListRequest: _list,
     SearchRequest: _search,
     ForgetRequest: _forget,
+    DelegateRequest: _of_session(lambda _session, _call: "child-1"),
     ForkRequest: _of_session(lambda session, _call: session.view()),
     ResumeRequest: _of_session(lambda session, _call: session.view()),
     ContextRequest: _of_session(lambda _session, _call: True),

@@ -30,6 +30,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "session/history": {**ONE, "offset": 0, "limit": 3},
     "session/subscribe": {**ONE, "after_seq": 0},
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},
+    "session/delegate": {**ONE, "prompt": "go", "title": "a part", "budget": {"max_steps": 3}},
     "trigger/create": {"prompt": "go", "session_id": "s"},
     "webhook/create": {"url": "https://example.org/hook", "events": ["turn.failed"], "labels": {"by": "x"}},
     "schedule/create": {"prompt": "go", "every": "1h", "session_id": "s"},

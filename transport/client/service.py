@@ -23,6 +23,7 @@ from warren.calls.reading import (
     SubscribeRequest,
     WatchRequest,
 )
+from warren.calls.sessions import DelegateRequest
 from warren.calls.streams import EventReader, OnEvent, notify_nobody
 from warren.calls.turns import (
     ContextRequest,
@@ -221,7 +222,7 @@ class RemoteService(SessionService):
         """Return the answer of the server to a call."""
         if isinstance(call, SessionCall | TurnCall):
             return cast("T", await self._run_turn(call))
-        if isinstance(call, ContextRequest) and call.idempotency_key is None:
+        if isinstance(call, ContextRequest | DelegateRequest) and call.idempotency_key is None:
             call = cast("Call[T]", attrs.evolve(call, idempotency_key=new_key()))
         if isinstance(call, WaitRequest) and call.extra_tools:
             return cast("T", await self._wait_with_tools(call))

@@ -10,7 +10,7 @@ from warren.base.values import frozen
 from warren.calls import schedules, triggers, turns, webhooks
 from warren.calls.base import Call
 from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
-from warren.calls.sessions import ArchiveRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
+from warren.calls.sessions import ArchiveRequest, DelegateRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
 from warren.conversation import aliases
 from warren.transport.rpc.methods import METHODS, Method
 
@@ -243,6 +243,14 @@ _TABLE: Final = (
         "Fork a session",
         "Make a new session of the first messages of another one, which stays as it is. No model is called. Returns "
         "the new session, which warren_resume continues by its id.",
+    ),
+    McpTool(
+        "warren_delegate",
+        _method_of(DelegateRequest),
+        "Delegate work to a child session",
+        "Make a new session that does a piece of work for another one, within what that one may do and spend. Returns "
+        "its id at once; warren_wait waits for the answer of the session of that id.",
+        open_world=True,
     ),
     McpTool(
         "warren_label",

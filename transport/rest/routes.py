@@ -50,6 +50,7 @@ ROUTES: Final = (
     RestRoute("POST", f"{SESSION}/archive", METHODS["session/archive"]),
     RestRoute("POST", f"{SESSION}/compact", METHODS["session/compact"]),
     RestRoute("POST", f"{SESSION}/fork", METHODS["session/fork"], 201),
+    RestRoute("POST", f"{SESSION}/children", METHODS["session/delegate"], 201),
     RestRoute("POST", f"{SESSION}/context", METHODS["session/inject_context"]),
     RestRoute("GET", f"{SESSION}/context", METHODS["session/context"]),
     RestRoute("GET", f"{SESSION}/attachments/{{sha256}}", METHODS["session/attachment"]),

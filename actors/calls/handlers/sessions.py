@@ -12,10 +12,12 @@ from warren.actors.limits.limiter import FOR_SESSION
 from warren.actors.protocol import Loaded, Relabel, Retire
 from warren.actors.resources.erasing import erase
 from warren.actors.session.actor import SessionActor
+from warren.actors.session.children import Wanted, child_of
 from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.ids import new_session_id
 from warren.calls.sessions import (
     ArchiveRequest,
+    DelegateRequest,
     DeleteRequest,
     ForkRequest,
     LabelRequest,
@@ -23,9 +25,11 @@ from warren.calls.sessions import (
     ReadRequest,
     ResumeRequest,
 )
+from warren.conversation.budget import UNLIMITED
 from warren.conversation.views import SessionPage, SessionView, view_of
 from warren.storage.operations import Fork, Label
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
+from warren.storage.refusals import not_found
 
 
 async def read(local: Local, call: ReadRequest) -> SessionView:
@@ -76,6 +80,35 @@ async def fork(local: Local, call: ForkRequest) -> SessionView:
     supervisor.watchers.changed(record)
     supervisor.registry.lend(call.session_id, record.session_id)
     return view_of(record, live=supervisor.is_live(None), active=False)
+
+
+async def delegate(local: Local, call: DelegateRequest) -> str:
+    """Make a session that works for another one, and let its turn begin."""
+    supervisor, key = local.supervisor, call.idempotency_key
+    supervisor.check_open()
+    session_id = new_session_id() if key is None else child_of(call.session_id, f"request:{key}")
+    tenant = local.principal.tenant
+    if key is not None and await local.read(SessionRow(session_id, tenant)) is not None:
+        supervisor.sent((session_id,))
+        return session_id
+    parent = await local.read(SessionRow(call.session_id, tenant))
+    if parent is None:
+        raise not_found(call.session_id)
+    wanted = Wanted(call.prompt, call.title, call.model, call.system_prompt, call.tools, call.budget or UNLIMITED)
+    entry = local.entry("create", session_id, of=call.session_id)
+    try:
+        await supervisor.children.begin(
+            parent,
+            supervisor.children.within(parent, wanted),
+            session_id,
+            by=local.by,
+            payer=local.payer,
+            audit=entry,
+        )
+    except StoreError as exc:
+        exc.session_id = call.session_id  # the child's own id may name no session
+        raise
+    return session_id
 
 
 async def label(local: Local, call: LabelRequest) -> SessionView:
@@ -146,6 +179,7 @@ HANDLERS: Final[dict[type, Any]] = {
     ListRequest: list_,
     ResumeRequest: resume,
     ForkRequest: fork,
+    DelegateRequest: delegate,
     LabelRequest: label,
     ArchiveRequest: archive,
     DeleteRequest: delete,

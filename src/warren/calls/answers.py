@@ -15,6 +15,17 @@ class Archived:
 
 
 @frozen
+class Delegated:
+    """The child session is there, and works.
+
+    Attributes:
+        session_id: the child.
+    """
+
+    session_id: str
+
+
+@frozen
 class Deleted:
     """The session is deleted."""
 

@@ -316,6 +316,22 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
+    @keywords_of(sessions.DelegateRequest)
+    async def delegate(self, call: sessions.DelegateRequest) -> str:
+        """Make a child session that works for another one, and return its id. Its turn begins without the caller.
+
+        The child has the parent's tenant, owner, switches and gates. It ends with the parent: if that is archived or
+        deleted, so is the child. What the child spends does not count for the parent's budget.
+
+        Raises:
+            InvalidParamsError: if the model is unknown or of another provider, a tool is not one of the parent's, or
+                the parent is as deep a child as `limits.child_depth` allows.
+            BudgetExhaustedError: if the parent's budget leaves nothing.
+            CapacityExceededError: if `limits.children` children of the parent are at work, or a limit is reached.
+            StoreError: if the child could not be stored.
+        """
+        return await self.perform(call)
+
     @keywords_of(sessions.LabelRequest)
     async def label(self, call: sessions.LabelRequest) -> SessionView:
         """Change labels of a session, or its title, also while a turn runs. Return the new view.

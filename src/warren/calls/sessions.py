@@ -9,6 +9,7 @@ from warren.base.fields import (
     CAN_CONFLICT,
     AtMost,
     Between,
+    InstanceOf,
     Labels,
     OneOf,
     fits,
@@ -20,9 +21,10 @@ from warren.base.fields import (
     optional,
 )
 from warren.base.values import frozen
-from warren.calls.answers import Archived, Deleted
+from warren.calls.answers import Archived, Delegated, Deleted
 from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts, SessionRef
-from warren.conversation.options import MAX_TITLE, are_names, in_row
+from warren.conversation.budget import Budget
+from warren.conversation.options import MAX_KEY, MAX_TITLE, NO_OPTIONS, are_names, check_sizes, in_row
 from warren.conversation.views import TURN_STATES, SessionPage, SessionView, TurnState
 
 
@@ -108,6 +110,52 @@ class ForkRequest(SessionRef, Call[SessionView]):
     title: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
     )
+
+
+@frozen
+class DelegateRequest(SessionRef, Call[str]):
+    """A child session to make, which does a piece of work for another session.
+
+    Attributes:
+        session_id: the parent. It need not run a turn, and is not told of the end.
+        prompt: what to do. The child sees nothing else of the parent.
+        title: title of the child; null takes the first words of the prompt.
+        model: its model, one of the parent's provider; null takes the parent's.
+        system_prompt: its instructions; null takes the runtime's.
+        tools: names of its tools, of those that the parent is offered; null takes the parent's list.
+        budget: its limits, which are at most what the parent's budget has left.
+        idempotency_key: of your own: a request that is sent again under the same key makes no second child, and has
+            the first one as its result.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/delegate",
+        doc="Make a child session that works for another one, and let its turn begin; the answer does not wait for it.",
+        scope="session:write",
+        finds=True,
+        repeatable=True,
+        audited="create",
+        wraps=Delegated,
+    )
+    prompt: str = attrs.field(validator=[is_text, not_blank])
+    title: str | None = attrs.field(
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
+    )
+    model: str | None = attrs.field(
+        default=None, validator=optional(is_text, not_blank), kw_only=True, metadata=CAN_CONFLICT
+    )
+    system_prompt: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
+    tools: tuple[str, ...] | None = attrs.field(
+        default=None, converter=in_row, validator=are_names, kw_only=True, metadata=CAN_CONFLICT
+    )
+    budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget), kw_only=True)
+    idempotency_key: str | None = attrs.field(
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True
+    )
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse too many names of tools. Raises FieldValueError."""
+        check_sizes(NO_OPTIONS, self.tools)
 
 
 @frozen

@@ -284,6 +284,20 @@ class Meter:
                 left[field] = min(left.get(field, math.inf), max(0, limit.left(self)))
         return left
 
+    def lent(self, asked: Budget) -> "Budget | Use":
+        """Return the budget of a child that asks for one: at most what those limits leave.
+
+        Returns the use of a limit instead if that one leaves nothing.
+        """
+        given: dict[str, Any] = attrs.asdict(asked)
+        for kind, field in FIELDS.items():
+            if field in self.left:
+                most = self.left[field] if kind in ("time", "cost") else math.floor(self.left[field])
+                if most <= 0:
+                    return self.use(kind)
+                given[field] = most if given[field] is None else min(given[field], most)
+        return Budget(**given)
+
     def seconds_left(self) -> float:
         """Return the seconds that the turn may still run; infinite without a time limit."""
         return self._left("time")

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,22 @@ from tests.support.crashing import crash
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of, transcript
 from warren.actors.calls.service import Service
-from warren.base.errors import AgentError, BudgetExhaustedError, ProviderError, SessionNotFoundError, WarrenError
+from warren.base.errors import (
+    AgentError,
+    BudgetExhaustedError,
+    CapacityExceededError,
+    InvalidParamsError,
+    ProviderError,
+    SessionNotFoundError,
+    WarrenError,
+)
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolExecutionStarted
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.options import Durability
 from warren.conversation.usage import Usage
-from warren.conversation.views import SessionSummary
+from warren.conversation.views import SessionState, SessionSummary
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config, Limits
@@ -511,3 +519,76 @@ async def test_a_turn_that_is_run_again_gets_the_ends_of_its_children_again(tmp_
     assert first.is_error if part == "fail" else first.content == "done: part 1"
     assert second.is_error
     assert office.asked.count(part) == 1
+
+
+async def ended(service: Service, session_id: str) -> SessionState:
+    """Return a session once its turn has ended."""
+    while (found := await service.read(session_id)).state.last_assistant_text is None:  # noqa: ASYNC110 - as above
+        await trio.sleep(0.1)
+    return found.state
+
+
+async def test_a_program_delegates(store: Path | None) -> None:
+    """The parent runs no turn, and hears nothing; the same key finds the same child, and only the archive ends it."""
+    office = Office()
+    async with office.open(store) as service:
+        parent = await new_session(service)
+        asked: dict[str, Any] = {"title": "The part", "system_prompt": "Be short.", "idempotency_key": "k"}
+        child = await service.delegate(parent, "part", **asked)
+        assert await service.delegate(parent, "part", **asked) == child
+        state = await ended(service, child)
+        assert (state.delegated_by, state.depth, state.title) == (parent, 1, "The part")
+        assert state.last_assistant_text == "done: part"
+        other = await service.delegate(parent, "another part")
+        assert other != child
+        await ended(service, other)
+        listed = (await service.list(delegated_by=parent)).sessions
+        assert {each.session_id for each in listed} == {child, other}
+        assert await service.inputs(parent) == ()
+        await service.start_turn(parent, "work")
+        assert (await service.read(parent)).state.message_count == 2
+        await service.archive(parent)
+        while (await service.list(delegated_by=parent)).sessions:  # noqa: ASYNC110 - as above
+            await trio.sleep(0.1)
+        with pytest.raises(SessionNotFoundError):
+            await service.delegate(parent, "another part")
+        with pytest.raises(SessionNotFoundError):
+            await service.delegate("nobody", "part")
+    assert office.asked.count("part") == 1
+
+
+async def test_what_a_program_may_delegate(store: Path | None) -> None:
+    """No more than the parent may do: its tools, its provider, its budget, and the bounds."""
+    config = attrs.evolve(CONFIG, limits=Limits(child_depth=1, children=1))
+    office = Office()
+    async with office.open(store, config) as service:
+        parent = (await service.create_session("work", tools=["pay"], budget=Budget(max_tokens=30))).session_id
+        for given, path in (
+            ({"tools": ["pay", "delegate"]}, "$.tools[1]"),
+            ({"model": "nobody's/model"}, "$.model"),
+            ({"title": " "}, "$.title"),
+        ):
+            with pytest.raises(InvalidParamsError) as caught:
+                await service.delegate(parent, "part", **given)
+            assert caught.value.path == path
+        first = await service.delegate(parent, "part", budget=Budget(max_tokens=500, max_steps=2))
+        await ended(service, first)
+        second = await service.delegate(parent, "hang")
+        with pytest.raises(CapacityExceededError) as full:
+            await service.delegate(parent, "part")
+        assert full.value.cause == "children"
+        with pytest.raises(InvalidParamsError, match=r"limits\.child_depth") as deep:
+            await service.delegate(first, "part")
+        assert deep.value.path == "$.session_id"
+        actor = service.local.supervisor.find(first)
+        assert actor is not None
+        assert actor.record is not None
+        assert actor.record.options.budget == Budget(max_tokens=20, max_steps=2)
+        assert office.offered["part"] == ["pay"]
+        await service.archive(second)
+        with suppress(WarrenError):
+            await service.start_turn(parent, "more")
+            await service.start_turn(parent, "and more")
+        with pytest.raises(BudgetExhaustedError) as used:
+            await service.delegate(parent, "part")
+        assert (used.value.cause, used.value.session_id) == ("tokens", parent)

@@ -37,6 +37,7 @@ NAMES: Final[Mapping[str, str]] = {
     "session/read": "warren_read",
     "session/history": "warren_history",
     "session/fork": "warren_fork",
+    "session/delegate": "warren_delegate",
     "session/label": "warren_label",
     "session/archive": "warren_archive",
     "tool/approve": "warren_approve",

@@ -31,6 +31,7 @@ from warren.calls.answers import (
     Archived,
     Completed,
     Decided,
+    Delegated,
     Deleted,
     Forgotten,
     Injected,
@@ -63,6 +64,7 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "session/delete": lambda service: service.delete,
     "session/compact": lambda service: service.compact,
     "session/fork": lambda service: service.fork,
+    "session/delegate": lambda service: service.delegate,
     "session/label": lambda service: service.label,
     "session/resume": lambda service: service.resume,
     "session/inject_context": lambda service: service.inject_context,
@@ -112,6 +114,7 @@ WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "session/inputs": Inputs,
     "peer/list": Peers,
     "peer/send": PeerMessageSent,
+    "session/delegate": Delegated,
     "delivery/resend": Resent,
     "session/inject_context": lambda _new: Injected(injected=True),
 }
