@@ -732,6 +732,10 @@ class Conversation:
             over.set()
         for each in waits:  # before the next answer is looked at, and before who waits for this one goes on
             self.waits[each.key] = each
+        turn = self.open_turn
+        if turn is not None and turn.wakes is not None and not sleeps and wait.reason != "background":
+            # A later change of the record would have the turn sleep on otherwise.
+            self.keep(self.known.changed(turn=turn.changed(wakes=min(turn.wakes, self.storage.now()))))
         self.inbox.paused = False
 
     async def answers(self) -> None:
