@@ -119,7 +119,7 @@ class Guard:
         """
         if self.refusal is None and not self.open:
             with trio.move_on_after(self.fence.patience) as waiting:
-                await self._proof()
+                await self.prove()
             if waiting.cancelled_caught and self.refusal is None:
                 self.refusal = self.fence.unproved(self.session_id)
         if self.refusal is not None:
@@ -134,7 +134,7 @@ class Guard:
         """
         while self.refusal is None:
             await self.fence.news()
-            await self._proof()
+            await self.prove()
         lost()
 
     async def around(self, proceed: Callable[[], Awaitable[R]]) -> R:
@@ -146,8 +146,8 @@ class Guard:
         """Let a tool begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
         return await self.around(proceed)
 
-    async def _proof(self) -> None:
-        """Wait until the lease is proved, or lost."""
+    async def prove(self) -> None:
+        """Wait until the lease is proved, or lost, however long that takes."""
         while not self.open and self.refusal is None:
             if not self.fence.proved:
                 await self.fence.news()

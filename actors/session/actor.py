@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from warren.actors.events.eventlog import EventLog, utc_now
+from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED
 from warren.actors.protocol import (
     Arrived,
@@ -201,6 +202,7 @@ class SessionActor:
     _ends: WarrenError | None = None  # the error with which an interrupter wants the open turn to end
     _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
     _turn_tools: Mapping[str, Tool] = NO_TOOLS  # those that the caller of the suspended turn has brought
+    _proves: bool = False  # whether the lease is being proved, so that notices can be heeded
     _stays: bool = False  # whether no other process can go on with the suspended turn, as long as this one lives
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
@@ -392,7 +394,7 @@ class SessionActor:
     def _go_on(self) -> bool:
         """Begin the next turn of an idle session, or end a retired one; return whether there is anything to do."""
         conversation, machine = self.conversation, self._machine
-        if conversation.inbox.notices and self._is_proved and self._heed():
+        if conversation.inbox.notices and (self._heed() if self._is_proved else self._prove()):
             return True
         # An archived session whose mail waits may be told to be deleted.
         if machine.state is not IDLE or self._errands or (self.mailbox.waiting and conversation.archived):
@@ -423,9 +425,26 @@ class SessionActor:
 
     @property
     def _is_proved(self) -> bool:
-        """Whether no other process has the session: a running turn proves that by itself after a lapse."""
+        """Whether no other process has the session, as far as is known: a running turn may know more."""
         guard = None if self._turn is None else self._turn.plan.guard
-        return self.conversation.current if guard is None else guard.open
+        return self.conversation.current or (guard is not None and guard.open)
+
+    def _prove(self) -> bool:
+        """Have a running turn prove the lease, unless it does; its tool may run for long, and asks for no proof."""
+        guard = None if self._turn is None else self._turn.plan.guard
+        if guard is None or guard.refusal is not None or self._proves:
+            return False
+        self._proves = True
+        self._send(partial(self._store_proof, guard))
+        return True
+
+    async def _store_proof(self, guard: Guard) -> Result:
+        await guard.prove()
+
+        def apply() -> None:
+            self._proves = False
+
+        return apply
 
     def _heed(self) -> bool:
         """Do as the notices of other sessions say; return whether there was one that nothing was done about."""

@@ -130,6 +130,7 @@ class Conversation:
     rewound: bool = False
     _lapses: int = 0
     _put_back: OpenTurn | None = None  # the open turn as it was put back, if the store does not have it so
+    _first_step: OpenTurn | None = None  # the running turn, if the store refused the first step, or has it all the same
     _refused: int = 0  # bytes of the newest commit if the store could not take it
     _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
     _has_told: bool = False  # whether the store has the end of the delegated work, which the inbox may not show yet
@@ -587,9 +588,11 @@ class Conversation:
         turn: `ended` counts it in the ledger. An open turn has had so many `deaths`, also if no step could store that.
         """
         record = outcome.charged(base, self.known)
-        if record.turn is not None:  # the process lives on: whoever goes on with it, it has not died of it
+        kept, self._first_step = record.turn or self._first_step, None
+        if kept is not None:  # the process lives on: whoever goes on with it, it has not died of it
             spent, usage = outcome.spent, outcome.usage
-            self._put_back = record.turn.changed(usage=usage, spent=spent, deaths=deaths, parked=True)
+            self._put_back = kept.changed(usage=usage, spent=spent, deaths=deaths, parked=True)
+        if record.turn is not None:
             record = record.changed(turn=self._put_back)
         self.context.truncate(record.message_count)
         self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
@@ -686,6 +689,7 @@ class Conversation:
             )
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
+                self._first_step = record.turn if self.open_turn is None else None
                 raise
         self.charges.clear()
         if settles:
