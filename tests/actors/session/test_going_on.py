@@ -25,6 +25,7 @@ from tests.support.waiting import until
 from warren.actors.calls.service import Service
 from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived, Loaded, Retire
+from warren.actors.resources.storage import StorageActor
 from warren.actors.session.inbox import Inbox
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT
@@ -595,6 +596,26 @@ async def test_a_session_that_was_read_before_its_turn_goes_on_has_not_died(tmp_
         await service.label(session_id, title="read anew")
         await trio.sleep(10)
         faults.refuse = None
+        await trio.sleep(1_000)
+        assert names(await replay(service, session_id))[-1] == "run_completed"
+
+
+async def test_a_turn_whose_first_step_is_stored_without_its_knowing_has_not_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage actor crashed behind the commit, and the store could not be asked what became of it."""
+
+    async def unknown(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    faults = Faults()
+    async with ordering(tmp_path, faults, resumptions=0, idle_after=1) as service:
+        session_id = await new_session(service)
+        monkeypatch.setattr(StorageActor, "after_crash", unknown)
+        faults.crash_after = 1
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "Order")
+        monkeypatch.undo()
         await trio.sleep(1_000)
         assert names(await replay(service, session_id))[-1] == "run_completed"
 
