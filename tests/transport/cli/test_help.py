@@ -104,7 +104,7 @@ def test_every_command_has_examples_that_parse(path: str, command: click.Command
         command.make_context(path, arguments[len(path.split()) :], parent=context)
 
 
-METAVAR: Final = re.compile(r"\[?[A-Z0-9]+(?:[-=|:][A-Z0-9]+)*\]?(?:\.\.\.)?|[\[{][a-z0-9_:|-]+[\]}]")
+METAVAR: Final = re.compile(r"\[?[A-Z0-9]+(?:[-=|:][A-Z0-9]+)*\]?(?:\.\.\.)?|[\[{][a-z0-9_:.|-]+[\]}]")
 PYTHON: Final = re.compile(r"\b(?:None|True|False|[a-z]+_[a-z_]+(?:_of)?|[A-Z][a-z]+[A-Z]\w+Error)\b")
 OF_THE_PROTOCOL: Final = frozenset({"web_search", "structured_output", "session_id", "text_id", *LIMITS, *ACTIONS})
 """Names with an underscore that a user meets in JSON, in the audit or in a list of tokens."""
