@@ -127,16 +127,6 @@ class Guard:
         if self.held:
             self._flush()
 
-    async def watch(self, lost: Callable[[], object]) -> None:
-        """Prove the lease anew after each lapse, and call `lost` once another process has taken the session over.
-
-        A turn that waits for something begins nothing, and would not hear of that otherwise.
-        """
-        while self.refusal is None:
-            await self.fence.news()
-            await self.prove()
-        lost()
-
     async def around(self, proceed: Callable[[], Awaitable[R]]) -> R:
         """Let a step begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
         await self.wait()

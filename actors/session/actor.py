@@ -219,7 +219,8 @@ class SessionActor:
         self.background = BackgroundCalls(self.session_id, self.shared, self._planner, self.conversation, self.host)
         self.conversation.sent = self.host.sent
         changed = partial(self.host.changed, self.session_id)
-        self.answering = Answering(self.shared, self.conversation, self.background, changed, self._late)
+        late = partial(_come_late, self.comms, self.conversation)
+        self.answering = Answering(self.shared, self.conversation, self.background, changed, late)
 
     # -- what any task may read at any time
 
@@ -461,9 +462,6 @@ class SessionActor:
                 case _ if not self._give_up(number):
                     found -= 1
         return found > 0
-
-    async def _late(self, response: Input) -> None:
-        await self.comms.come_late(self.conversation.known, response)
 
     def _give_up(self, number: int) -> bool:
         """End the delegated turn, or the prompt of it, as nobody waits for it; return False if that is to be later."""
@@ -1327,3 +1325,7 @@ def _raise(error: WarrenError) -> None:
 def _call_all(functions: Sequence[Callable[[], None]]) -> None:
     for function in functions:
         function()
+
+
+async def _come_late(comms: Comms, conversation: Conversation, response: Input) -> None:
+    await comms.come_late(conversation.known, response)

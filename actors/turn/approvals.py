@@ -19,6 +19,8 @@ from warren.conversation.waits import Wait, WaitKey
 from warren.models.tools import Tool
 
 NOBODY: Final = "not run: it was not approved in time"
+PROVED_AFTER: Final = 5.0
+"""Seconds that a call waits in memory from one look at the lease to the next."""
 
 
 @define(eq=False)
@@ -180,19 +182,22 @@ class Approvals:
         self._waiting[wait.key] = waiting = _Waiting(wait)
         self.changed()
         try:
-            with self.time.stopped():
-                async with trio.open_nursery() as nursery:
-                    if self.guard is not None:
-                        nursery.start_soon(self.guard.watch, nursery.cancel_scope.cancel)
-                    nursery.cancel_scope.deadline = trio.current_time() + seconds
-                    await waiting.answered.wait()
-                    nursery.cancel_scope.cancel()
+            with self.time.stopped(), trio.move_on_after(seconds):
+                await self._answered_or_lost(waiting)
         finally:
             del self._waiting[wait.key]
             self.changed()
         if self.guard is not None and self.guard.refusal is not None:
             raise self.guard.refusal.copy()
         return waiting.wait
+
+    async def _answered_or_lost(self, waiting: _Waiting) -> None:
+        """Wait for an answer, or until another process has taken the session over: nothing else would ask for that."""
+        while not (waiting.answered.is_set() or (self.guard is not None and self.guard.refusal is not None)):
+            with trio.move_on_after(PROVED_AFTER if self.guard is not None else math.inf):
+                await waiting.answered.wait()
+            if self.guard is not None:
+                await self.guard.prove()
 
     @property
     def waiting(self) -> tuple[Wait, ...]:

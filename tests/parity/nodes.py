@@ -90,3 +90,7 @@ class _Apart:
     @property
     def create_session(self) -> Any:
         return self.there.create_session
+
+    @property
+    def delegate(self) -> Any:
+        return self.there.delegate

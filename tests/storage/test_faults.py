@@ -109,7 +109,7 @@ async def test_a_read_on_a_failing_disk(tmp_path: Path) -> None:
 async def test_a_log_that_is_cut_off(tmp_path: Path) -> None:
     """A file that ends too early is a damaged one, for reads and for the doctor; the disk is not to blame."""
     async with opened(tmp_path) as store:
-        await written(store, *(turn(f"s{number}", text="word " * 5_000) for number in range(5)))
+        await written(store, *(turn(f"s{number}", text="word " * 5_000) for number in range(30)))
         log = tmp_path / "store" / f"{FILE_NAME}-wal"
         os.truncate(log, log.stat().st_size // 2)
         with pytest.raises(StoreError, match="it or its log ends too early") as raised:

@@ -32,7 +32,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},
     "session/delegate": {**ONE, "prompt": "go", "title": "a part", "budget": {"max_steps": 3}},
     "trigger/create": {"prompt": "go", "session_id": "s"},
-    "webhook/create": {"url": "https://example.org/hook", "events": ["turn.failed"], "labels": {"by": "x"}},
+    "webhook/create": {"url": "https://example.org/hook", "events": ["turn.failed"]},
     "schedule/create": {"prompt": "go", "every": "1h", "session_id": "s"},
     "tenants/list": {"all_tenants": False, "limit": 3},
     "usage/get": {"by": "model", "since": "2026-01-01T00:00:00Z", "limit": 3},

@@ -35,6 +35,7 @@ needs_typescript: Final = pytest.mark.skipif(
 ALL: Final = Capabilities(session_store=True, session_compaction=True, memory_store=True)
 TURN: Final[dict[str, Any]] = {
     "prompt": "hello again",
+    "not_before": "2030-01-01T00:00:00+00:00",
     "max_tokens": 100,
     "temperature": 0.5,
     "top_p": 0.5,
