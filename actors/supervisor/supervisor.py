@@ -373,7 +373,10 @@ class Supervisor:
             begun = session_id in self._telling
             self._telling[session_id] = begun
             if not begun:
-                self._nursery.start_soon(self._tell, session_id)
+                try:
+                    self._nursery.start_soon(self._tell, session_id)
+                except RuntimeError:  # the runtime has ended meanwhile: the next process finds what was sent
+                    del self._telling[session_id]
 
     async def _tell(self, session_id: str) -> None:
         """Tell a session of the notices in its inbox, here or where it is; a notice that is not told is found later."""

@@ -82,6 +82,7 @@ class Record:
         worn: the turns that had taken more processes down than a turn may, by session and number of the first event,
             each with the number of processes: they are to be ended, and no others.
         children: the child sessions that were made, with their places.
+        deleted: the sessions that were deleted.
         told: for each child session the notices of its end that were put on their way to its parent.
         cancelled: the sessions that were told that nobody waits for them any more.
         dues: the times before which no turn takes some prompts, by name, in seconds since 1970.
@@ -106,6 +107,7 @@ class Record:
     asked: set[tuple[str, str]] = attrs.field(factory=set)
     children: dict[str, Delegation] = attrs.field(factory=dict)
     told: dict[str, list[Input]] = attrs.field(factory=dict)
+    deleted: set[str] = attrs.field(factory=set)
     cancelled: set[str] = attrs.field(factory=set)
     dues: dict[str | None, float] = attrs.field(factory=dict)
     first_asked: dict[str | None, float] = attrs.field(factory=dict)
@@ -170,7 +172,11 @@ class Record:
             self._wrote(node, each)
 
     def _wrote(self, node: str, change: Operation[Any]) -> None:
-        if isinstance(change, Commit | EndInputs | Archive | Delete):
+        if isinstance(change, Delete):
+            self.deleted.add(change.session_id)
+        # The store takes no notice of inputs that end in a session that is gone.
+        of_gone = isinstance(change, EndInputs) and change.session_id in self.deleted
+        if isinstance(change, Commit | EndInputs | Archive | Delete) and not of_gone:
             for sent in change.sends:
                 self._sent(sent)
         match change:
