@@ -7,7 +7,7 @@ code of its own for each kind of operation.
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -41,6 +41,15 @@ class Operation(ABC, Generic[R_co]):
     @abstractmethod
     def session_id(self) -> str:
         """The session it changes."""
+
+
+class OfNoSession(Operation[R_co]):
+    """A change of no session, or of several."""
+
+    @property
+    def session_id(self) -> str:
+        """No session."""
+        return ""
 
 
 @frozen
@@ -241,17 +250,12 @@ class Attach(Operation[None]):
 
 
 @frozen
-class Sweep(Operation[None]):
+class Sweep(OfNoSession[None]):
     """Remove the files that dead processes have attached for messages that were never stored.
 
     A file stays if a message, an event, an input, a tool call or a wait of its session names it, and if a living
     process has the session.
     """
-
-    @property
-    def session_id(self) -> str:
-        """No session: it may be several."""
-        return ""
 
 
 @frozen
@@ -466,44 +470,64 @@ class DeclineHandover(Operation[None]):
 
 
 @frozen
-class Audit(Operation[None]):
+class Audit(OfNoSession[None]):
     """Add entries to the audit about something that is no change of the store."""
 
     entries: tuple[AuditEntry, ...]
 
+
+class Owned(Protocol):
+    """Something that a tenant has made, and that may be of one session: a schedule, a trigger, a webhook."""
+
     @property
-    def session_id(self) -> str:
-        """No session: the entries may be about several."""
-        return ""
+    def tenant(self) -> str:
+        """The tenant."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The one session; None if it is of none, or of several."""
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key under which it was made."""
+
+
+Thing = TypeVar("Thing", bound=Owned)
 
 
 @frozen
-class PutSchedule(Operation[Schedule]):
-    """Store a schedule, new or in the place of the one with its id; return what is stored.
+class Put(Operation[Thing]):
+    """Store something that a tenant has made, new or in the place of the one with its id; return what is stored.
 
-    Fails with SessionNotFoundError if the session of the schedule is not there, is archived or of another tenant, with
-    CapacityExceededError if the tenant has `limit` schedules, and with InvalidParamsError if there is none to replace.
+    Fails with SessionNotFoundError if its session is not there, is archived or of another tenant, with
+    CapacityExceededError if the tenant has `limit` of its kind, and with InvalidParamsError if there is none to
+    replace.
 
     Attributes:
-        schedule: the schedule. If another one was made under its key, that one is returned, and nothing changes.
-        limit: the most schedules of a tenant.
+        thing: the thing. If another one of its kind was made under its key, that one is returned, and nothing changes.
+        limit: the most of its kind that a tenant has.
         replaces: whether it is there already.
         audit: the entry of the audit, which is added if something changes.
     """
 
-    schedule: Schedule
+    thing: Thing
     limit: int
     replaces: bool = False
     audit: AuditEntry | None = None
 
     @property
     def session_id(self) -> str:
-        """The session that gets the prompts; empty if each gets a new one."""
-        return self.schedule.session_id or ""
+        """Its one session; empty if it has none."""
+        return self.thing.session_id or ""
 
 
 @frozen
-class DropSchedule(Operation[bool]):
+class PutSchedule(Put[Schedule]):
+    """Store a schedule: see `Put`."""
+
+
+@frozen
+class DropSchedule(OfNoSession[bool]):
     """Remove a schedule with its runs; return whether it was there.
 
     Attributes:
@@ -515,11 +539,6 @@ class DropSchedule(Operation[bool]):
     tenant: str
     schedule_id: str
     audit: AuditEntry | None = None
-
-    @property
-    def session_id(self) -> str:
-        """No session."""
-        return ""
 
 
 @frozen
@@ -549,7 +568,7 @@ class Taken:
 
 
 @frozen
-class TakeDue(Operation[Taken]):
+class TakeDue(OfNoSession[Taken]):
     """Take schedules that are due by the store's clock, for this process alone while it lives; the oldest first.
 
     Those that it has taken before are among them until they advance.
@@ -562,14 +581,9 @@ class TakeDue(Operation[Taken]):
     limit: int
     without: tuple[str, ...] = ()
 
-    @property
-    def session_id(self) -> str:
-        """No session: it may be several."""
-        return ""
-
 
 @frozen
-class Advance(Operation[None]):
+class Advance(OfNoSession[None]):
     """Let a schedule be due at its next time, and keep what became of the run.
 
     If the schedule is due at another time meanwhile, it stays so, and a run is kept only if it has fired.
@@ -586,39 +600,14 @@ class Advance(Operation[None]):
     following: datetime | None
     problem: str | None = None
 
-    @property
-    def session_id(self) -> str:
-        """No session."""
-        return ""
+
+@frozen
+class PutTrigger(Put[Trigger]):
+    """Store a trigger: see `Put`."""
 
 
 @frozen
-class PutTrigger(Operation[Trigger]):
-    """Store a trigger, new or in the place of the one with its id; return what is stored.
-
-    Fails with SessionNotFoundError if the session of the trigger is not there, is archived or of another tenant, with
-    CapacityExceededError if the tenant has `limit` triggers, and with InvalidParamsError if there is none to replace.
-
-    Attributes:
-        trigger: the trigger. If another one was made under its key, that one is returned, and nothing changes.
-        limit: the most triggers of a tenant.
-        replaces: whether it is there already.
-        audit: the entry of the audit, which is added if something changes.
-    """
-
-    trigger: Trigger
-    limit: int
-    replaces: bool = False
-    audit: AuditEntry | None = None
-
-    @property
-    def session_id(self) -> str:
-        """The session that gets the prompts; empty if each gets a new one."""
-        return self.trigger.session_id or ""
-
-
-@frozen
-class DropTrigger(Operation[bool]):
+class DropTrigger(OfNoSession[bool]):
     """Remove a trigger with its deliveries; return whether it was there.
 
     Attributes:
@@ -631,14 +620,9 @@ class DropTrigger(Operation[bool]):
     trigger_id: str
     audit: AuditEntry | None = None
 
-    @property
-    def session_id(self) -> str:
-        """No session."""
-        return ""
-
 
 @frozen
-class KeepDelivery(Operation[None]):
+class KeepDelivery(OfNoSession[None]):
     """Keep what became of a delivery. Without effect if the trigger is gone, or the delivery has fired already.
 
     Attributes:
@@ -651,39 +635,14 @@ class KeepDelivery(Operation[None]):
     delivery: Delivery
     problem: str | None = None
 
-    @property
-    def session_id(self) -> str:
-        """No session."""
-        return ""
+
+@frozen
+class PutWebhook(Put[Webhook]):
+    """Store a webhook: see `Put`."""
 
 
 @frozen
-class PutWebhook(Operation[Webhook]):
-    """Store a webhook, new or in the place of the one with its id; return what is stored.
-
-    Fails with SessionNotFoundError if the session of the webhook is not there, is archived or of another tenant, with
-    CapacityExceededError if the tenant has `limit` webhooks, and with InvalidParamsError if there is none to replace.
-
-    Attributes:
-        webhook: the webhook. If another one was made under its key, that one is returned, and nothing changes.
-        limit: the most webhooks of a tenant.
-        replaces: whether it is there already.
-        audit: the entry of the audit, which is added if something changes.
-    """
-
-    webhook: Webhook
-    limit: int
-    replaces: bool = False
-    audit: AuditEntry | None = None
-
-    @property
-    def session_id(self) -> str:
-        """The one session of which it is told; empty for several."""
-        return self.webhook.session_id or ""
-
-
-@frozen
-class DropWebhook(Operation[bool]):
+class DropWebhook(OfNoSession[bool]):
     """Remove a webhook with its deliveries; return whether it was there.
 
     Attributes:
@@ -695,11 +654,6 @@ class DropWebhook(Operation[bool]):
     tenant: str
     webhook_id: str
     audit: AuditEntry | None = None
-
-    @property
-    def session_id(self) -> str:
-        """No session."""
-        return ""
 
 
 @frozen
@@ -718,7 +672,7 @@ class TakenDeliveries:
 
 
 @frozen
-class TakeDeliveries(Operation[TakenDeliveries]):
+class TakeDeliveries(OfNoSession[TakenDeliveries]):
     """Take deliveries that are due by the store's clock, for this process alone while it lives.
 
     Attributes:
@@ -726,11 +680,6 @@ class TakeDeliveries(Operation[TakenDeliveries]):
     """
 
     at_work: Mapping[str, Candidate]
-
-    @property
-    def session_id(self) -> str:
-        """No session: it may be several."""
-        return ""
 
 
 @frozen
@@ -754,7 +703,7 @@ class EndAttempt(Operation[None]):
 
 
 @frozen
-class Resend(Operation[int]):
+class Resend(OfNoSession[int]):
     """Let dead deliveries be due now, as if they were new; return how many there were.
 
     Attributes:
@@ -767,20 +716,10 @@ class Resend(Operation[int]):
     webhook_id: str
     delivery_id: str | None = None
 
-    @property
-    def session_id(self) -> str:
-        """No session: it may be several."""
-        return ""
-
 
 @frozen
-class TidyDeliveries(Operation[int]):
+class TidyDeliveries(OfNoSession[int]):
     """Let each webhook keep as many deliveries as it may, the oldest pending and the newest others.
 
     Pending ones beyond that are dead from now on, others are removed. Returns how many are dead now.
     """
-
-    @property
-    def session_id(self) -> str:
-        """No session: it may be several."""
-        return ""

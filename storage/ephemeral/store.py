@@ -4,7 +4,7 @@ import math
 import secrets
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
@@ -64,6 +64,7 @@ from warren.storage.operations import (
     Labelled,
     Lease,
     Operation,
+    Put,
     PutSchedule,
     PutTrigger,
     PutWebhook,
@@ -78,6 +79,7 @@ from warren.storage.operations import (
     TakeDue,
     Taken,
     TakenDeliveries,
+    Thing,
     TidyDeliveries,
 )
 from warren.storage.queries import Query
@@ -422,22 +424,40 @@ class EphemeralStore(Contents):
         self._session(operation.session_id)
         return False
 
-    def put_schedule(self, operation: PutSchedule) -> Schedule:
-        """Apply the operation."""
-        schedule = operation.schedule
-        mine = [each for each, _ in self.schedules.values() if each.tenant == schedule.tenant]
-        known = next((each for each in mine if each.key is not None and each.key == schedule.key), None)
+    def _known(
+        self,
+        operation: Put[Thing],
+        stored: Iterable[Thing],
+        missing: WarrenError | None,
+        too_many: Callable[[int], WarrenError],
+    ) -> Thing | None:
+        """Return the thing that was made under the key of one to store; None if that may be stored, which is audited.
+
+        Raises the refusals of `Put`.
+        """
+        thing = operation.thing
+        mine = [each for each in stored if each.tenant == thing.tenant]
+        known = next((each for each in mine if each.key is not None and each.key == thing.key), None)
         if known is not None and not operation.replaces:
             return known
-        if schedule.session_id is not None and self._session(schedule.session_id).record.tenant != schedule.tenant:
-            raise not_found(schedule.session_id)
-        _, runs = self.schedules.get(schedule.schedule_id, (schedule, {}))
-        if operation.replaces and all(each.schedule_id != schedule.schedule_id for each in mine):
-            raise no_schedule(schedule.schedule_id)
+        if thing.session_id is not None and self._session(thing.session_id).record.tenant != thing.tenant:
+            raise not_found(thing.session_id)
+        if operation.replaces and missing is not None:
+            raise missing
         if not operation.replaces and len(mine) >= operation.limit:
-            raise too_many_schedules(operation.limit)
-        self.schedules[schedule.schedule_id] = schedule, runs
+            raise too_many(operation.limit)
         self._add(operation.audit)
+        return None
+
+    def put_schedule(self, operation: PutSchedule) -> Schedule:
+        """Apply the operation."""
+        schedule, stored = operation.thing, [each for each, _ in self.schedules.values()]
+        there = any((each.schedule_id, each.tenant) == (schedule.schedule_id, schedule.tenant) for each in stored)
+        missing = None if there else no_schedule(schedule.schedule_id)
+        if (known := self._known(operation, stored, missing, too_many_schedules)) is not None:
+            return known
+        _, runs = self.schedules.get(schedule.schedule_id, (schedule, {}))
+        self.schedules[schedule.schedule_id] = schedule, runs
         return schedule
 
     def drop_schedule(self, operation: DropSchedule) -> bool:
@@ -485,20 +505,13 @@ class EphemeralStore(Contents):
 
     def put_trigger(self, operation: PutTrigger) -> Trigger:
         """Apply the operation."""
-        trigger = operation.trigger
-        mine = [each for each, _ in self.triggers.values() if each.tenant == trigger.tenant]
-        known = next((each for each in mine if each.key is not None and each.key == trigger.key), None)
-        if known is not None and not operation.replaces:
+        trigger, stored = operation.thing, [each for each, _ in self.triggers.values()]
+        there = any((each.trigger_id, each.tenant) == (trigger.trigger_id, trigger.tenant) for each in stored)
+        missing = None if there else no_trigger(trigger.trigger_id)
+        if (known := self._known(operation, stored, missing, too_many_triggers)) is not None:
             return known
-        if trigger.session_id is not None and self._session(trigger.session_id).record.tenant != trigger.tenant:
-            raise not_found(trigger.session_id)
         _, deliveries = self.triggers.get(trigger.trigger_id, (trigger, dict[str, Delivery]()))
-        if operation.replaces and all(each.trigger_id != trigger.trigger_id for each in mine):
-            raise no_trigger(trigger.trigger_id)
-        if not operation.replaces and len(mine) >= operation.limit:
-            raise too_many_triggers(operation.limit)
         self.triggers[trigger.trigger_id] = trigger, deliveries
-        self._add(operation.audit)
         return trigger
 
     def drop_trigger(self, operation: DropTrigger) -> bool:
@@ -549,19 +562,12 @@ class EphemeralStore(Contents):
 
     def put_webhook(self, operation: PutWebhook) -> Webhook:
         """Apply the operation."""
-        webhook = operation.webhook
-        mine = [each for each in self.webhooks.values() if each.tenant == webhook.tenant]
-        known = next((each for each in mine if each.key is not None and each.key == webhook.key), None)
-        if known is not None and not operation.replaces:
+        webhook, stored = operation.thing, list(self.webhooks.values())
+        there = any((each.webhook_id, each.tenant) == (webhook.webhook_id, webhook.tenant) for each in stored)
+        missing = None if there else no_webhook(webhook.webhook_id)
+        if (known := self._known(operation, stored, missing, too_many_webhooks)) is not None:
             return known
-        if webhook.session_id is not None and self._session(webhook.session_id).record.tenant != webhook.tenant:
-            raise not_found(webhook.session_id)
-        if operation.replaces and all(each.webhook_id != webhook.webhook_id for each in mine):
-            raise no_webhook(webhook.webhook_id)
-        if not operation.replaces and len(mine) >= operation.limit:
-            raise too_many_webhooks(operation.limit)
         self.webhooks[webhook.webhook_id] = webhook
-        self._add(operation.audit)
         return webhook
 
     def drop_webhook(self, operation: DropWebhook) -> bool:

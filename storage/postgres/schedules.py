@@ -7,17 +7,15 @@ from typing import Final
 
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
 from warren.storage import operations as ops
-from warren.storage.postgres import audit
+from warren.storage.postgres import audit, owned
 from warren.storage.postgres.driver import Connection, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import Holder, alive
 from warren.storage.postgres.reading import Reading
 from warren.storage.postgres.waits import NOW
 from warren.storage.queries import NextDue, ScheduleList, ScheduleRow
-from warren.storage.refusals import no_schedule, not_found, retired, too_many_schedules
+from warren.storage.refusals import no_schedule, too_many_schedules
 from warren.storage.results import Rows
 from warren.storage.rows import (
-    DELETED,
-    OPEN,
     SCHEDULE,
     bytes_in,
     corrupt,
@@ -31,8 +29,6 @@ from warren.storage.rows import (
 )
 
 _SCHEDULE: Final = ", ".join(f"p.{each}" for each in SCHEDULE.split(", "))
-# A session that is deleted or archived meanwhile waits for this lock, and takes the schedule along.
-_SESSION: Final = "SELECT key, state FROM warren.sessions WHERE session_id = $1 AND tenant = $2 FOR KEY SHARE"
 _CREATED: Final = f"SELECT {SCHEDULE} FROM warren.schedules WHERE tenant = $1 AND creation = $2"
 _COUNT: Final = "SELECT count(*) FROM warren.schedules WHERE tenant = $1"
 _ADD: Final = f"""
@@ -105,44 +101,13 @@ _NEXT: Final = "SELECT min(due) FROM warren.schedules WHERE due IS NOT NULL"
 
 async def put(operation: ops.PutSchedule, db: Connection, _holder: Holder) -> Schedule:
     """Write the row of a schedule."""
-    schedule = operation.schedule
-    if not operation.replaces and schedule.key is not None and (known := await _known(db, schedule)) is not None:
-        return known
-    session = None if schedule.session_id is None else await open_session(db, schedule.tenant, schedule.session_id)
-    values = _values(schedule)
-    if operation.replaces:
-        schedule_id, tenant, _, *rest = values
-        if not await db.fetch(_CHANGE, schedule_id, tenant, *rest, session):
-            raise no_schedule(schedule.schedule_id)
-    else:
-        if await db.value(_COUNT, schedule.tenant) >= operation.limit:
-            raise too_many_schedules(operation.limit)
-        if not await db.fetch(_ADD, *values, session):  # another process has just made one under the key
-            return await _known(db, schedule) or schedule
-    await audit.add(db, (operation.audit,))
-    return schedule
+    return await owned.put(operation, _TABLE, db)
 
 
 def _values(schedule: Schedule) -> tuple[Value, ...]:
     schedule_id, tenant, creation, due, problem, body = schedule_to_row(schedule)
     texts = [None if each is None else escaped(each) for each in (creation, problem)]
     return escaped(schedule_id), tenant, texts[0], due, texts[1], body
-
-
-async def _known(db: Connection, schedule: Schedule) -> Schedule | None:
-    rows = await db.fetch(_CREATED, schedule.tenant, escaped(schedule.key or ""))
-    return schedule_in(_plain(rows[0])) if rows else None
-
-
-async def open_session(db: Connection, tenant: str, session_id: str) -> int:
-    """Return the key of a session of a tenant. Raises SessionNotFoundError if it is not there, or archived."""
-    rows = await db.fetch(_SESSION, escaped(session_id), tenant)
-    if not rows or rows[0][1] == DELETED:
-        raise not_found(session_id)
-    ((key, state),) = rows
-    if state != OPEN:
-        raise retired(session_id)
-    return int(key)
 
 
 async def drop(operation: ops.DropSchedule, db: Connection, _holder: Holder) -> bool:
@@ -216,3 +181,10 @@ def _plain(row: Row) -> Row:
 
 def _name(row: Row) -> str:
     return f"schedule {shown(row[1][0])}"
+
+
+def _of_row(row: Row) -> Schedule:
+    return schedule_in(_plain(row))
+
+
+_TABLE: Final = owned.Table(_CREATED, _COUNT, _ADD, _CHANGE, _values, _of_row, no_schedule, too_many_schedules)

@@ -6,11 +6,10 @@ from typing import Final
 
 from warren.conversation.triggers import KEPT_DELIVERIES, Delivery, Trigger
 from warren.storage import operations as ops
-from warren.storage.postgres import audit
+from warren.storage.postgres import audit, owned
 from warren.storage.postgres.driver import Connection, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.reading import Reading
-from warren.storage.postgres.schedules import open_session
 from warren.storage.queries import DeliveryOf, TriggerList, TriggerRow
 from warren.storage.refusals import no_trigger, too_many_triggers
 from warren.storage.results import Rows
@@ -92,33 +91,13 @@ _BUSY: Final = f"""
 
 async def put(operation: ops.PutTrigger, db: Connection, _holder: Holder) -> Trigger:
     """Write the row of a trigger."""
-    trigger = operation.trigger
-    if not operation.replaces and trigger.key is not None and (known := await _created(db, trigger)) is not None:
-        return known
-    session = None if trigger.session_id is None else await open_session(db, trigger.tenant, trigger.session_id)
-    values = _values(trigger)
-    if operation.replaces:
-        trigger_id, tenant, _, *rest = values
-        if not await db.fetch(_CHANGE, trigger_id, tenant, *rest, session):
-            raise no_trigger(trigger.trigger_id)
-    else:
-        if await db.value(_COUNT, trigger.tenant) >= operation.limit:
-            raise too_many_triggers(operation.limit)
-        if not await db.fetch(_ADD, *values, session):  # another process has just made one under the key
-            return await _created(db, trigger) or trigger
-    await audit.add(db, (operation.audit,))
-    return trigger
+    return await owned.put(operation, _TABLE, db)
 
 
 def _values(trigger: Trigger) -> tuple[Value, ...]:
     trigger_id, tenant, creation, problem, secret, body = trigger_to_row(trigger)
     texts = [None if each is None else escaped(each) for each in (creation, problem)]
     return escaped(trigger_id), tenant, *texts, escaped(secret), body
-
-
-async def _created(db: Connection, trigger: Trigger) -> Trigger | None:
-    rows = await db.fetch(_CREATED, trigger.tenant, escaped(trigger.key or ""))
-    return trigger_in(_plain(rows[0])) if rows else None
 
 
 async def drop(operation: ops.DropTrigger, db: Connection, _holder: Holder) -> bool:
@@ -189,3 +168,10 @@ def _plain(row: Row) -> Row:
 
 def _name(row: Row) -> str:
     return f"trigger {shown(row[1][0])}"
+
+
+def _of_row(row: Row) -> Trigger:
+    return trigger_in(_plain(row))
+
+
+_TABLE: Final = owned.Table(_CREATED, _COUNT, _ADD, _CHANGE, _values, _of_row, no_trigger, too_many_triggers)

@@ -17,11 +17,10 @@ from warren.conversation.webhooks import (
 )
 from warren.storage import operations as ops
 from warren.storage.noticing import Hooks, Notice
-from warren.storage.postgres import audit
+from warren.storage.postgres import audit, owned
 from warren.storage.postgres.driver import Connection, Row, Value, escaped, unescaped
 from warren.storage.postgres.lease import Holder, alive
 from warren.storage.postgres.reading import Reading
-from warren.storage.postgres.schedules import open_session
 from warren.storage.postgres.waits import NOW
 from warren.storage.queries import DeliveryList, NextDelivery, PendingDeliveries, WebhookList, WebhookRow
 from warren.storage.refusals import no_webhook, too_many_webhooks
@@ -185,28 +184,10 @@ async def _changed(db: Connection) -> None:
 
 async def put(operation: ops.PutWebhook, db: Connection, _holder: Holder) -> Webhook:
     """Write the row of a webhook."""
-    webhook = operation.webhook
-    if not operation.replaces and webhook.key is not None and (known := await _known(db, webhook)) is not None:
-        return known
-    session = None if webhook.session_id is None else await open_session(db, webhook.tenant, webhook.session_id)
-    values = [escaped(each) if isinstance(each, str) else each for each in webhook_to_row(webhook)]
-    if operation.replaces:
-        webhook_id, tenant, _, *rest = values
-        if not await db.fetch(_CHANGE, webhook_id, tenant, *rest, session):
-            raise no_webhook(webhook.webhook_id)
-    else:
-        if await db.value(_COUNT, webhook.tenant) >= operation.limit:
-            raise too_many_webhooks(operation.limit)
-        if not await db.fetch(_ADD, *values, session):  # another process has just made one under the key
-            return await _known(db, webhook) or webhook
-    await _changed(db)
-    await audit.add(db, (operation.audit,))
-    return webhook
-
-
-async def _known(db: Connection, webhook: Webhook) -> Webhook | None:
-    rows = await db.fetch(_CREATED, webhook.tenant, escaped(webhook.key or ""))
-    return webhook_in(_plain(rows[0])) if rows else None
+    stored = await owned.put(operation, _TABLE, db)
+    if stored is operation.thing:
+        await _changed(db)
+    return stored
 
 
 async def drop(operation: ops.DropWebhook, db: Connection, _holder: Holder) -> bool:
@@ -332,3 +313,14 @@ def _delivery(row: Row) -> Post:
 
 def _plain(row: "Row | list[object]") -> Row:
     return tuple(unescaped(each) if isinstance(each, str) else each for each in row)
+
+
+def _row_of(webhook: Webhook) -> tuple[Value, ...]:
+    return tuple([escaped(each) if isinstance(each, str) else each for each in webhook_to_row(webhook)])
+
+
+def _of_row(row: Row) -> Webhook:
+    return webhook_in(_plain(row))
+
+
+_TABLE: Final = owned.Table(_CREATED, _COUNT, _ADD, _CHANGE, _row_of, _of_row, no_webhook, too_many_webhooks)

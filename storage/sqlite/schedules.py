@@ -11,11 +11,9 @@ import apsw
 from warren.conversation.schedules import KEPT_RUNS, Run, Schedule
 from warren.storage.operations import Advance, DropSchedule, DueSchedule, PutSchedule, TakeDue, Taken
 from warren.storage.queries import NextDue, ScheduleList, ScheduleRow
-from warren.storage.refusals import no_schedule, not_found, retired, too_many_schedules
+from warren.storage.refusals import no_schedule, too_many_schedules
 from warren.storage.results import Rows
 from warren.storage.rows import (
-    DELETED,
-    OPEN,
     SCHEDULE,
     bytes_in,
     corrupt,
@@ -27,13 +25,12 @@ from warren.storage.rows import (
     schedule_to_row,
     shown,
 )
-from warren.storage.sqlite import audit
+from warren.storage.sqlite import audit, owned
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.reading import Reading
 
 _SCHEDULE: Final = raw(SCHEDULE)
-_SESSION: Final = "SELECT key, state FROM sessions WHERE session_id = ? AND tenant = ?"
 _CREATED: Final = f"SELECT {_SCHEDULE} FROM schedules WHERE tenant = ? AND creation = ?"
 _COUNT: Final = "SELECT count(*) FROM schedules WHERE tenant = ?"
 _ADD: Final = f"INSERT INTO schedules ({SCHEDULE}, session) VALUES (?,?,?,?,?,?,?)"
@@ -41,6 +38,9 @@ _CHANGE: Final = """
     UPDATE schedules SET due = ?3, problem = ?4, body = ?5, session = ?6, holder = NULL WHERE id = ?1 AND tenant = ?2
     RETURNING key
 """
+_TABLE: Final = owned.Table(
+    _CREATED, _COUNT, _ADD, _CHANGE, schedule_to_row, schedule_in, no_schedule, too_many_schedules
+)
 _DROP: Final = "DELETE FROM schedules WHERE id = ? AND tenant = ? RETURNING key"
 _DROP_RUNS: Final = "DELETE FROM schedule_runs WHERE schedule = ?"
 _HOLDERS: Final = "SELECT DISTINCT holder FROM schedules WHERE due <= ? AND holder IS NOT NULL"
@@ -86,33 +86,7 @@ _NEXT: Final = "SELECT due FROM schedules WHERE due IS NOT NULL ORDER BY due LIM
 
 def put(operation: PutSchedule, db: apsw.Connection, _holder: Holder) -> Schedule:
     """Write the row of a schedule."""
-    schedule = operation.schedule
-    if not operation.replaces and schedule.key is not None:
-        known: Any = db.execute(_CREATED, (schedule.tenant, schedule.key)).fetchone()
-        if known is not None:
-            return schedule_in(known)
-    session = None if schedule.session_id is None else open_session(db, schedule.tenant, schedule.session_id)
-    values = schedule_to_row(schedule)
-    if operation.replaces:
-        schedule_id, tenant, _, *rest = values
-        if db.execute(_CHANGE, (schedule_id, tenant, *rest, session)).get is None:
-            raise no_schedule(schedule_id)
-    else:
-        if db.execute(_COUNT, (schedule.tenant,)).get >= operation.limit:
-            raise too_many_schedules(operation.limit)
-        db.execute(_ADD, (*values, session))
-    audit.add(db, (operation.audit,))
-    return schedule
-
-
-def open_session(db: apsw.Connection, tenant: str, session_id: str) -> int:
-    """Return the key of a session of a tenant. Raises SessionNotFoundError if it is not there, or archived."""
-    row: Any = db.execute(_SESSION, (session_id, tenant)).fetchone()
-    if row is None or row[1] == DELETED:
-        raise not_found(session_id)
-    if row[1] != OPEN:
-        raise retired(session_id)
-    return int(row[0])
+    return owned.put(operation, _TABLE, db)
 
 
 def drop(operation: DropSchedule, db: apsw.Connection, _holder: Holder) -> bool:

@@ -22,11 +22,10 @@ from warren.storage.rows import (
     trigger_in,
     trigger_to_row,
 )
-from warren.storage.sqlite import audit
+from warren.storage.sqlite import audit, owned
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.reading import Reading
-from warren.storage.sqlite.schedules import open_session
 
 _TRIGGER: Final = raw(TRIGGER)
 _CREATED: Final = f"SELECT {_TRIGGER} FROM triggers WHERE tenant = ? AND creation = ?"
@@ -35,6 +34,7 @@ _ADD: Final = f"INSERT INTO triggers ({TRIGGER}, session) VALUES (?,?,?,?,?,?,?)
 _CHANGE: Final = """
     UPDATE triggers SET problem = ?3, secret = ?4, body = ?5, session = ?6 WHERE id = ?1 AND tenant = ?2 RETURNING key
 """
+_TABLE: Final = owned.Table(_CREATED, _COUNT, _ADD, _CHANGE, trigger_to_row, trigger_in, no_trigger, too_many_triggers)
 _DROP: Final = "DELETE FROM triggers WHERE id = ? AND tenant = ? RETURNING key"
 _DROP_OF: Final = "DELETE FROM triggers WHERE session = ? RETURNING key"
 _DROP_DELIVERIES: Final = "DELETE FROM trigger_deliveries WHERE trigger_key = ?"
@@ -78,23 +78,7 @@ _BUSY: Final = f"""
 
 def put(operation: PutTrigger, db: apsw.Connection, _holder: Holder) -> Trigger:
     """Write the row of a trigger."""
-    trigger = operation.trigger
-    if not operation.replaces and trigger.key is not None:
-        known: Any = db.execute(_CREATED, (trigger.tenant, trigger.key)).fetchone()
-        if known is not None:
-            return trigger_in(known)
-    session = None if trigger.session_id is None else open_session(db, trigger.tenant, trigger.session_id)
-    values = trigger_to_row(trigger)
-    if operation.replaces:
-        trigger_id, tenant, _, *rest = values
-        if db.execute(_CHANGE, (trigger_id, tenant, *rest, session)).get is None:
-            raise no_trigger(trigger_id)
-    else:
-        if db.execute(_COUNT, (trigger.tenant,)).get >= operation.limit:
-            raise too_many_triggers(operation.limit)
-        db.execute(_ADD, (*values, session))
-    audit.add(db, (operation.audit,))
-    return trigger
+    return owned.put(operation, _TABLE, db)
 
 
 def drop(operation: DropTrigger, db: apsw.Connection, _holder: Holder) -> bool:

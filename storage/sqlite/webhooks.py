@@ -46,12 +46,11 @@ from warren.storage.rows import (
     webhook_in,
     webhook_to_row,
 )
-from warren.storage.sqlite import audit
+from warren.storage.sqlite import audit, owned
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.reading import Reading
-from warren.storage.sqlite.schedules import open_session
 
 _WEBHOOK: Final = raw(WEBHOOK)
 _DELIVERY: Final = raw(", ".join(f"d.{each.strip()}" for each in POST.split(",")))
@@ -66,6 +65,7 @@ _CHANGE: Final = """
     UPDATE webhooks SET paused = ?3, failing = ?4, problem = ?5, body = ?6, session = ?7 WHERE id = ?1 AND tenant = ?2
     RETURNING key
 """
+_TABLE: Final = owned.Table(_CREATED, _COUNT, _ADD, _CHANGE, webhook_to_row, webhook_in, no_webhook, too_many_webhooks)
 _DROP: Final = "DELETE FROM webhooks WHERE id = ? AND tenant = ? RETURNING key"
 _DROP_DELIVERIES: Final = "DELETE FROM deliveries WHERE webhook = ?"
 _ADD_DELIVERIES: Final = f"INSERT INTO deliveries (session, {POST}) VALUES {{rows}}"
@@ -162,24 +162,10 @@ def _changed(db: apsw.Connection) -> None:
 
 def put(operation: PutWebhook, db: apsw.Connection, _holder: Holder) -> Webhook:
     """Write the row of a webhook."""
-    webhook = operation.webhook
-    if not operation.replaces and webhook.key is not None:
-        known: Any = db.execute(_CREATED, (webhook.tenant, webhook.key)).fetchone()
-        if known is not None:
-            return webhook_in(known)
-    session = None if webhook.session_id is None else open_session(db, webhook.tenant, webhook.session_id)
-    values = webhook_to_row(webhook)
-    if operation.replaces:
-        webhook_id, tenant, _, *rest = values
-        if db.execute(_CHANGE, (webhook_id, tenant, *rest, session)).get is None:
-            raise no_webhook(webhook_id)
-    else:
-        if db.execute(_COUNT, (webhook.tenant,)).get >= operation.limit:
-            raise too_many_webhooks(operation.limit)
-        db.execute(_ADD, (*values, session))
-    _changed(db)
-    audit.add(db, (operation.audit,))
-    return webhook
+    stored = owned.put(operation, _TABLE, db)
+    if stored is operation.thing:
+        _changed(db)
+    return stored
 
 
 def drop(operation: DropWebhook, db: apsw.Connection, _holder: Holder) -> bool:
