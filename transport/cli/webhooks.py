@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import click
 
-from warren.base.errors import InvalidParamsError
 from warren.calls.base import MAX_PAGE, made
 from warren.calls.facade import SessionService
 from warren.calls.webhooks import (
@@ -25,7 +24,7 @@ from warren.conversation.webhooks import (
 )
 from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.ids import WHOLE, resolve
+from warren.transport.cli.ids import id_ending, resolve
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, label_option, reached_options
@@ -227,19 +226,12 @@ def webhooks_resend(webhook: str, delivery: str | None, options: Options) -> Non
 
 async def _found(service: SessionService, name: str) -> str:
     """Return the id of a webhook that is named by the end of it. Raises InvalidParamsError if several fit, or none."""
-    wanted, found, offset = name.strip().lower(), list[str](), 0
-    while not WHOLE.fullmatch(wanted):
+
+    async def ids(offset: int) -> list[str | None]:
         page = await service.webhooks(offset=offset, limit=MAX_PAGE)
-        found += [each.webhook_id for each in page.webhooks if each.webhook_id.endswith(wanted)]
-        offset += MAX_PAGE
-        if len(page.webhooks) + len(page.damaged) < MAX_PAGE:
-            if len(found) != 1 or not wanted:
-                problem = (
-                    f"{name!r} fits {len(found)} webhooks" if found else f"no webhook has an id that ends with {name!r}"
-                )
-                raise InvalidParamsError.at("$.webhook_id", problem)
-            return found[0]
-    return wanted
+        return [each.webhook_id for each in page.webhooks] + [None] * len(page.damaged)
+
+    return await id_ending(name, "webhook", ids)
 
 
 def _made(streams: Streams, view: WebhookView) -> None:
