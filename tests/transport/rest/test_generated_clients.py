@@ -59,7 +59,7 @@ TURN: Final[dict[str, Any]] = {
 }
 """A value of each option of a turn that is not the default."""
 SESSION: Final[dict[str, Any]] = {
-    **{name: value for name, value in TURN.items() if name not in ("mode", "prompt")},
+    **{name: value for name, value in TURN.items() if name not in ("mode", "not_before", "prompt")},
     "prompt": "hello there",
     "system_prompt": "be brief",
     "labels": {"team": "red"},
