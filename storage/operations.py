@@ -395,12 +395,13 @@ class EndInputs(Operation[None]):
 
 
 @frozen
-class Delegate(Operation[bool]):
-    """Make a session that works for another one, with the prompt of its first turn; return whether it is new.
+class Delegate(Operation[int | None]):
+    """Make a session that works for another one, with the prompt of its first turn, and take its lease, `FIRST`.
 
-    If a session of its id is here, nothing changes. Any process may go on with it. Fails with SessionNotFoundError if
-    the parent is not here or is archived, with CapacityExceededError if the parent has `limit` children whose first
-    turn has not ended, and with StoreError(cause="conflict") if the call of the parent no longer waits.
+    Returns the number of the prompt; None if a session of its id is here already: then nothing changes. Fails with
+    SessionNotFoundError if the parent is not here or is archived, with CapacityExceededError if the parent has `limit`
+    children whose first turn has not ended, and with StoreError(cause="conflict") if the call of the parent no longer
+    waits.
 
     Attributes:
         record: the session; its `delegation` names the parent.

@@ -11,9 +11,9 @@ A child is a session like any other, with the rights, the owner and the tenant o
    that is archived or deleted comes as the notice `archive` or `delete`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import attrs
 
@@ -44,10 +44,7 @@ from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call
 from warren.reports.audit import AuditEntry
 from warren.reports.tracing import here
 from warren.storage.operations import NOTHING, Delegate, EndInputs, Sent
-from warren.storage.queries import ANY_TENANT, SessionRow
-
-if TYPE_CHECKING:
-    from warren.storage.store import Store
+from warren.storage.queries import SessionRow
 
 
 @frozen
@@ -82,6 +79,7 @@ class Children:
 
     Attributes:
         check_session: raises CapacityExceededError if no more sessions may be made for some accounts.
+        make: stores a child for some accounts and lets its turn begin; returns False if it is there already.
         sent: called with a session that has got something into its inbox.
     """
 
@@ -89,6 +87,7 @@ class Children:
     _inboxes: Inboxes
     _comms: Comms
     check_session: Callable[[Accounts], None]
+    make: Callable[[Delegate, Accounts], Awaitable[bool]]
     sent: Callable[[Sequence[str]], None]
 
     async def begin(
@@ -123,39 +122,49 @@ class Children:
             SessionNotFoundError: if the parent is archived or deleted.
             StoreError: if the store refuses.
         """
-        shared = self._shared
-        storage, limiter, limits = shared.storage, shared.limiter, shared.config.limits
-        there = await storage.read(SessionRow(session_id, parent.tenant))
+        refusal: WarrenError | None = None
+        try:
+            record, messages = self._made(parent, wanted, session_id, options, self._place(parent, call))
+            prompt = Input(new_session_id(), "queue", wanted.prompt, utc_now(), FIRST_PROMPT, payer=payer)
+            if await self._make(
+                Delegate(record, messages, prompt, self._shared.config.limits.children, waits, audit), by
+            ):
+                return
+        except WarrenError as exc:
+            refusal = exc
+        # A call that is made again has its child, whatever the settings and the limits have come to be.
+        there = await self._shared.storage.read(SessionRow(session_id, parent.tenant))
+        if there is None and refusal is not None:
+            raise refusal
         if there is not None and call is not None and not waits:
             await self._tell_again(parent, there, call)
-        if there is None:
-            place = parent.delegation
-            depth = 1 if place is None else place.depth + 1
-            if depth > limits.child_depth:
-                problem = f"has {depth - 1} levels of parents, the bound of limits.child_depth: do the work there"
-                raise InvalidParamsError.at("$.session_id", problem)
-            at = here.get()
-            delegation = Delegation(
-                parent.session_id,
-                depth,
-                None if call is None else call.call_id,
-                None if call is None else call.key,
-                None if at is None else at.traceparent,
-            )
-            record, messages = self._made(parent, wanted, session_id, options, delegation)
-            prompt = Input(new_session_id(), "queue", wanted.prompt, utc_now(), FIRST_PROMPT, payer=payer)
-            if by:
-                await limiter.look(by, FOR_SESSION)
-                await limiter.look(by, FOR_TURN)
-            self.check_session(by)
-            limiter.check_turn(by, session_id)
-            operation = Delegate(record, messages, prompt, limits.children, waits, audit)
-            with limiter.accepting(by, session_id) as accepted:
-                limiter.tenancy.creates(by)
-                with limiter.tenancy.creating(by):
-                    await storage.write_or_find(operation, partial(_there, session_id))
-                accepted.take()
         self.sent((session_id,))
+
+    async def _make(self, operation: Delegate, by: Accounts) -> bool:
+        """Make a child within the limits of some accounts; return False if it is there already. Raises WarrenError."""
+        limiter, session_id = self._shared.limiter, operation.session_id
+        if by:
+            await limiter.look(by, FOR_SESSION)
+            await limiter.look(by, FOR_TURN)
+        self.check_session(by)
+        limiter.check_turn(by, session_id)
+        with limiter.accepting(by, session_id) as accepted:
+            made = await self.make(operation, by)
+            accepted.take()
+            return made
+
+    def _place(self, parent: SessionRecord, call: ToolCall | None) -> Delegation:
+        """Return the place of a child below its parent. Raises InvalidParamsError if that is too deep."""
+        above, most = parent.delegation, self._shared.config.limits.child_depth
+        depth = 1 if above is None else above.depth + 1
+        if depth > most:
+            problem = f"has {depth - 1} levels of parents, the bound of limits.child_depth: do the work there"
+            raise InvalidParamsError.at("$.session_id", problem)
+        at = here.get()
+        trace = None if at is None else at.traceparent
+        if call is None:
+            return Delegation(parent.session_id, depth, traceparent=trace)
+        return Delegation(parent.session_id, depth, call.call_id, call.key, trace)
 
     async def _tell_again(self, parent: SessionRecord, child: SessionRecord, call: ToolCall) -> None:
         """Tell the parent once more how a child has ended: the turn that had heard it was lost, and is run again."""
@@ -262,10 +271,6 @@ class Children:
             call=call,
             waits=chain.keeps_steps,
         )
-
-
-async def _there(session_id: str, store: "Store") -> bool | None:
-    return None if await store.read(SessionRow(session_id, ANY_TENANT)) is None else False
 
 
 def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> SessionOptions:

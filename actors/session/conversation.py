@@ -37,7 +37,7 @@ from warren.conversation import codec
 from warren.conversation.budget import Expense
 from warren.conversation.delegation import ChildEnd
 from warren.conversation.events import Envelope, RunFailed, TurnResumed
-from warren.conversation.inputs import Input
+from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import SystemMessage
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, MessageRow, SessionRecord
@@ -51,6 +51,7 @@ from warren.storage.operations import (
     NOTHING,
     Claimed,
     Commit,
+    Delegate,
     EndInputs,
     InputOutcome,
     Lease,
@@ -272,6 +273,20 @@ class Conversation:
             raise
         self.record = record
         self._take_lease(FIRST)
+
+    async def delegate(self, operation: Delegate) -> bool:
+        """Store a new session that works for another one, with its prompt; hold its lease.
+
+        Returns False if the session is there already: then it is not loaded. Raises WarrenError if the store refuses.
+        """
+        number = await self.storage.write_or_find(operation, partial(_find, operation.session_id))
+        if not number:
+            return False
+        self._context = Transcript(each.body for each in operation.messages)
+        self.record = operation.record
+        self._take_lease(FIRST)
+        self.inbox.load((Numbered(number, operation.prompt),), number)
+        return True
 
     async def refresh(self) -> None:
         """Load the record without the lease, unless it is current.
@@ -859,6 +874,11 @@ class Conversation:
             return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
 
         return bool(await self.storage.after_crash(error, stored))
+
+
+async def _find(session_id: str, store: "Store") -> int | None:
+    """Return 0 if a session is in the store, as no input has this number."""
+    return None if await store.read(SessionRow(session_id, ANY_TENANT)) is None else 0
 
 
 def cancel_of(child: str) -> Sent:

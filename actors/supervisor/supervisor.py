@@ -12,13 +12,13 @@ import trio
 
 from warren.actors.events.watching import Watchers
 from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
-from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
+from warren.actors.protocol import BeginNext, LeaveMemory, Loaded, Retire, Wake
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.children import Children
 from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.session.reminders import Reminders
-from warren.actors.shared import HostObjects, Shared
+from warren.actors.shared import NO_HOST_OBJECTS, HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.alarm import Alarm
 from warren.actors.supervisor.registry import Handle, Registry
@@ -30,15 +30,12 @@ from warren.base.fields import encodable
 from warren.base.log_context import LogContext, working_for
 from warren.base.nodes import NodeLoad
 from warren.base.values import define
-from warren.calls.creation import Creation
 from warren.conversation.inputs import Input
-from warren.conversation.records import SessionRecord
 from warren.mailbox import Mail, Mailbox, Message
 from warren.models.tools import ToolError
-from warren.reports.audit import AuditEntry
 from warren.reports.statistics import RuntimeStatistics
 from warren.reports.tracing import here
-from warren.storage.operations import Lease
+from warren.storage.operations import Delegate, Lease
 from warren.storage.refusals import went_back
 
 R = TypeVar("R")
@@ -100,7 +97,7 @@ class Supervisor:
         self.inboxes = Inboxes(self, storage, limits.inbox, limiter)
         self.comms = Comms(self.inboxes, storage, limits, Reminders(self.inboxes, storage, self._turn_of))
         of_all = self.shared, self.inboxes, self.comms
-        self.children = Children(*of_all, self.scheduler.check_session, self.sent)
+        self.children = Children(*of_all, self.scheduler.check_session, self._make_child, self.sent)
         self.comms.more = self.children.tools_of
 
     # -- for the service
@@ -131,14 +128,7 @@ class Supervisor:
         return actor is not None or not self.shared.storage.durable
 
     def spawn(
-        self,
-        record: SessionRecord,
-        system_prompt: str | None,
-        host_objects: HostObjects,
-        creation: Creation | None = None,
-        audit: AuditEntry | None = None,
-        *,
-        by: Accounts = NOBODY,
+        self, session_id: str, save: BeginActor, host_objects: HostObjects = NO_HOST_OBJECTS, *, by: Accounts = NOBODY
     ) -> SessionActor:
         """Start the actor of a new session; messages to it wait until the session is saved.
 
@@ -149,9 +139,9 @@ class Supervisor:
 
         async def create(actor: SessionActor) -> None:
             with tenancy.creating(by):
-                await actor.conversation.create(record, system_prompt, creation, audit)
+                await save(actor)
 
-        handle = self.registry.handle(record.session_id)
+        handle = self.registry.handle(session_id)
         handle.host_objects = host_objects
         tenancy.creates(by)
         actor = self._start(handle, create)
@@ -387,6 +377,22 @@ class Supervisor:
                 await self.inboxes.look(session_id)
             again = self._telling[session_id]
         del self._telling[session_id]
+
+    async def _make_child(self, operation: Delegate, by: Accounts) -> bool:
+        """Store a child and let its turn begin here; return False if it is there already. Raises WarrenError."""
+        session_id, made = operation.session_id, True
+
+        async def save(actor: SessionActor) -> None:
+            nonlocal made
+            made = await actor.conversation.delegate(operation)
+
+        actor = self.find(session_id)
+        if actor is None:
+            actor = self.spawn(session_id, save, by=by)
+        else:
+            made = False
+        await actor.mailbox.post(Loaded()).wait_settled()
+        return made
 
     def stays(self, session_id: str) -> None:
         self.scheduler.stays(session_id, trio.current_time())

@@ -38,6 +38,7 @@ from warren.storage.ledger import add_charges
 from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf
 from warren.storage.noticing import notices_of
 from warren.storage.operations import (
+    FIRST,
     UNKNOWN,
     Advance,
     Archive,
@@ -222,13 +223,13 @@ class EphemeralStore(Contents):
         children = [each for each in self.sessions.values() if each.is_child_of(session_id)]
         self._send([Sent(each.record.session_id, retiring(kind)) for each in children])
 
-    def delegate(self, operation: Delegate) -> bool:
+    def delegate(self, operation: Delegate) -> int | None:
         """Apply the operation."""
         record, place = operation.record, operation.record.delegation
         if place is None:
             raise ValueError("a child has a parent")
         if record.session_id in self.sessions or record.session_id in self.ended:
-            return False
+            return None
         parent = self._session(place.session_id)
         if operation.waits and not any(
             (each.reason, each.wait_id) == ("child", place.call_id) for each in parent.unanswered
@@ -237,11 +238,14 @@ class EphemeralStore(Contents):
         at_work = sum(each.is_child_of(place.session_id) and each.works_first for each in self.sessions.values())
         if at_work >= operation.limit:
             raise too_many_children(place.session_id, operation.limit)
-        self.sessions[record.session_id] = session = EphemeralSession(record, list(operation.messages))
-        session.inbox.add(Numbered(self.next_input(), operation.prompt))
+        self.sessions[record.session_id] = session = EphemeralSession(
+            record, list(operation.messages), epoch=FIRST.epoch, held=True
+        )
+        number = self.next_input()
+        session.inbox.add(Numbered(number, operation.prompt))
         self._add(operation.audit)
         self._changes += 1
-        return True
+        return number
 
     def _check_commit(self, operation: Commit, session: EphemeralSession | None) -> None:
         """Raise the refusal of a commit: it changes nothing."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.storage.operations import Delegate
+from warren.storage.operations import FIRST, Delegate
 from warren.storage.postgres import audit
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
@@ -29,21 +29,20 @@ _AT_WORK: Final = f"""
 _MANY: Final = "SELECT FROM warren.sessions WHERE delegated_by = $1 LIMIT 1 OFFSET $2::int8"
 _COUNT: Final = len(COLUMNS.split(","))
 _PLACES: Final = ", ".join(f"${number}" for number in range(1, _COUNT + 1))
-# Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
-    INSERT INTO warren.sessions ({COLUMNS}, marks, delegated_by)
-    VALUES ({_PLACES}, ${_COUNT + 1}::text[], ${_COUNT + 2}) RETURNING key
+    INSERT INTO warren.sessions ({COLUMNS}, marks, delegated_by, holder, epoch)
+    VALUES ({_PLACES}, ${_COUNT + 1}::text[], ${_COUNT + 2}, ${_COUNT + 3}::int, ${_COUNT + 4}::int8) RETURNING key
 """
 _ADD_MESSAGE: Final = """
     INSERT INTO warren.messages (session, position, created_at, body) VALUES ($1::int8, $2::int8, $3::int8, $4)
 """
 _ADD_PROMPT: Final = """
     INSERT INTO warren.inbox (session, number, id, key, starts, body)
-    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, true, $4)
+    VALUES ($1::int8, nextval('warren.inputs'), $2, $3, true, $4) RETURNING number
 """
 
 
-async def delegate(operation: Delegate, db: Connection, _holder: Holder) -> bool:
+async def delegate(operation: Delegate, db: Connection, holder: Holder) -> int | None:
     """Add the rows of a child."""
     record, prompt = operation.record, operation.prompt
     place = record.delegation
@@ -52,7 +51,7 @@ async def delegate(operation: Delegate, db: Connection, _holder: Holder) -> bool
     parent = escaped(place.session_id)
     rows = await db.fetch(_PARENT, parent)
     if await db.fetch(_THERE, escaped(record.session_id)):
-        return False
+        return None
     ((key, state),) = rows or [(None, DELETED)]
     if state != OPEN:
         raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
@@ -62,9 +61,10 @@ async def delegate(operation: Delegate, db: Connection, _holder: Holder) -> bool
     if many and await db.value(_AT_WORK, parent) >= operation.limit:
         raise too_many_children(place.session_id, operation.limit)
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
-    child = await db.value(_ADD, *values, array(marks_of(record.labels)), parent)
+    child = await db.value(_ADD, *values, array(marks_of(record.labels)), parent, holder.key, FIRST.epoch)
     for row in operation.messages:
         await db.fetch(_ADD_MESSAGE, child, row.position, microseconds(row.created_at), row.body.decode())
-    await db.fetch(_ADD_PROMPT, child, escaped(prompt.input_id), prompt.key, codec.encode(prompt).decode())
+    body = codec.encode(prompt).decode()
+    number: int = await db.value(_ADD_PROMPT, child, escaped(prompt.input_id), prompt.key, body)
     await audit.add(db, (operation.audit,))
-    return True
+    return number

@@ -7,7 +7,7 @@ import apsw
 
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.storage.operations import Delegate
+from warren.storage.operations import FIRST, Delegate
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
 from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
 from warren.storage.sqlite import audit
@@ -26,22 +26,22 @@ _AT_WORK: Final = f"""
 """
 # Few have so many at all: else each of a thousand children would have all those before it counted.
 _MANY: Final = "SELECT 1 FROM sessions WHERE delegated_by = ? LIMIT 1 OFFSET ?"
-# Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, delegated_by, change) VALUES ({PLACES},?,{NEXT_CHANGE}) RETURNING key
+    INSERT INTO sessions ({COLUMNS}, delegated_by, holder, epoch, change) VALUES ({PLACES},?,?,?,{NEXT_CHANGE})
+    RETURNING key
 """
 _ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
-_ADD_PROMPT: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,1,?)"
+_ADD_PROMPT: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES (?,?,?,1,?) RETURNING number"
 
 
-def delegate(operation: Delegate, db: apsw.Connection, _holder: Holder) -> bool:
+def delegate(operation: Delegate, db: apsw.Connection, holder: Holder) -> int | None:
     """Add the rows of a child."""
     record, prompt = operation.record, operation.prompt
     place = record.delegation
     if place is None:
         raise ValueError("a child has a parent")
     if db.execute(_THERE, (record.session_id,)).get is not None:
-        return False
+        return None
     key, state = db.execute(_PARENT, (place.session_id,)).get or (None, DELETED)
     if state != OPEN:
         raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
@@ -50,9 +50,9 @@ def delegate(operation: Delegate, db: apsw.Connection, _holder: Holder) -> bool:
     many = operation.limit < 1 or db.execute(_MANY, (place.session_id, operation.limit - 1)).get is not None
     if many and db.execute(_AT_WORK, (place.session_id,)).get >= operation.limit:
         raise too_many_children(place.session_id, operation.limit)
-    child = db.execute(_ADD, (*record_to_row(record), place.session_id)).get
+    child = db.execute(_ADD, (*record_to_row(record), place.session_id, holder.key, FIRST.epoch)).get
     for row in operation.messages:
         db.execute(_ADD_MESSAGE, (child, row.position, microseconds(row.created_at), row.body.decode()))
-    db.execute(_ADD_PROMPT, (child, prompt.input_id, prompt.key, codec.encode(prompt).decode()))
+    number: int = db.execute(_ADD_PROMPT, (child, prompt.input_id, prompt.key, codec.encode(prompt).decode())).get
     audit.add(db, (operation.audit,))
-    return True
+    return number

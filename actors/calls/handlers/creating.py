@@ -189,7 +189,11 @@ class _NewSession:
         instructions = call.system_prompt or shared.config.system_prompt
         first = instructions_of(instructions, record, shared, comms, self.tools)
         objects = HostObjects(self.tools, call.compactor) or NO_HOST_OBJECTS
-        return local.supervisor.spawn(record, first, objects, creation, entry, by=by)
+
+        async def save(actor: SessionActor) -> None:
+            await actor.conversation.create(record, first, creation, entry)
+
+        return local.supervisor.spawn(record.session_id, save, objects, by=by)
 
     async def _first_turn(self) -> StartTurn | None:
         """Return the turn of the session, with its files; None for a session without a prompt."""

@@ -585,6 +585,7 @@ async def test_what_a_program_may_delegate(store: Path | None) -> None:
         assert actor.record is not None
         assert actor.record.options.budget == Budget(max_tokens=20, max_steps=2)
         assert office.offered["part"] == ["pay"]
+        await service.interrupt(second)
         await service.archive(second)
         with suppress(WarrenError):
             await service.start_turn(parent, "more")

@@ -16,6 +16,7 @@ from warren.conversation.inputs import AnyKind, Input
 from warren.conversation.messages import ToolResult
 from warren.conversation.records import SessionRecord
 from warren.storage.operations import (
+    FIRST,
     Archive,
     Claim,
     Claimed,
@@ -54,18 +55,21 @@ async def notices(store: Store, session_id: str) -> list[str]:
 
 
 async def test_a_child_is_made_once(home: Home, tmp_path: Path) -> None:
-    """With its first message and its prompt; nobody has it, and it is found by whom it works for."""
+    """With its first message and its prompt; its process has its lease, and it is found by whom it works for."""
     async with home(tmp_path) as store:
         await store.write([turn("a"), turn("x")])
         place: dict[str, Any] = {"depth": 2, "call_id": "c \0", "call_key": "k", "traceparent": "t"}
-        assert await done(store, child("b", **place)) is True
-        assert await done(store, child("b", **place)) is False
+        number = await done(store, child("b", **place))
+        assert await done(store, child("b", **place)) is None
         assert list(await store.read(WaitingSessions())) == ["b"]
         record = await store.read(SessionRow("b", "default"))
         assert record is not None
         assert record.delegation == Delegation("a", **place)
         found = await done(store, Claim("b"))
-        assert [(each.input.text, each.input.key) for each in found.inbox] == [("work \0", FIRST_PROMPT)]
+        assert [(each.number, each.input.text, each.input.key) for each in found.inbox] == [
+            (number, "work \0", FIRST_PROMPT)
+        ]
+        assert (found.lease, found.inbox_to) == (FIRST, number)
         await done(store, child("y", "x"))
         listed = [await store.read(SessionList("default", delegated_by=each)) for each in ("a", "x", "b")]
         assert [[each.session_id for each in page] for page in listed] == [["b"], ["y"], []]
