@@ -9,23 +9,25 @@ from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.storage.operations import FIRST, Delegate
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
-from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
+from warren.storage.rows import ARCHIVED, COLUMNS, OPEN, microseconds, record_to_row
 from warren.storage.sqlite import audit
 from warren.storage.sqlite.columns import NEXT_CHANGE
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import PLACES
 
-_THERE: Final = "SELECT 1 FROM sessions WHERE session_id = ?"
-_PARENT: Final = "SELECT key, state FROM sessions WHERE session_id = ?"
-_WAITS: Final = "SELECT 1 FROM waits WHERE session = ? AND wait_id = ? AND reason = 'child' AND state = 'waiting'"
+# Few have so many children at all: else each of a thousand would have all those before it counted.
+_PARENT: Final = """
+    SELECT state, EXISTS (SELECT 1 FROM sessions WHERE session_id = ?2), EXISTS (
+        SELECT 1 FROM waits WHERE session = parent.key AND wait_id = ?3 AND reason = 'child' AND state = 'waiting'
+    ), EXISTS (SELECT 1 FROM sessions WHERE delegated_by = ?1 LIMIT 1 OFFSET ?4)
+    FROM (SELECT 1) LEFT JOIN sessions AS parent ON parent.session_id = ?1
+"""
 # The prompt of a child has an outcome once its turn has ended; while it runs, that may be an empty one.
 _AT_WORK: Final = f"""
     SELECT count(*) FROM sessions WHERE delegated_by = ? AND state = {OPEN} AND EXISTS (
         SELECT 1 FROM inbox
         WHERE session = sessions.key AND inbox.key = '{FIRST_PROMPT}' AND coalesce(outcome, '') = '')
 """
-# Few have so many at all: else each of a thousand children would have all those before it counted.
-_MANY: Final = "SELECT 1 FROM sessions WHERE delegated_by = ? LIMIT 1 OFFSET ?"
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, delegated_by, holder, epoch, change) VALUES ({PLACES},?,?,?,{NEXT_CHANGE})
     RETURNING key
@@ -40,15 +42,15 @@ def delegate(operation: Delegate, db: apsw.Connection, holder: Holder) -> int | 
     place = record.delegation
     if place is None:
         raise ValueError("a child has a parent")
-    if db.execute(_THERE, (record.session_id,)).get is not None:
+    asked = place.session_id, record.session_id, place.call_id, operation.limit - 1
+    state, there, waits, many = db.execute(_PARENT, asked).get
+    if there:
         return None
-    key, state = db.execute(_PARENT, (place.session_id,)).get or (None, DELETED)
     if state != OPEN:
-        raise not_found(place.session_id) if state == DELETED else retired(place.session_id)
-    if operation.waits and db.execute(_WAITS, (key, place.call_id)).get is None:
+        raise retired(place.session_id) if state == ARCHIVED else not_found(place.session_id)
+    if operation.waits and not waits:
         raise waits_no_more(place.session_id)
-    many = operation.limit < 1 or db.execute(_MANY, (place.session_id, operation.limit - 1)).get is not None
-    if many and db.execute(_AT_WORK, (place.session_id,)).get >= operation.limit:
+    if (many or operation.limit < 1) and db.execute(_AT_WORK, (place.session_id,)).get >= operation.limit:
         raise too_many_children(place.session_id, operation.limit)
     child = db.execute(_ADD, (*record_to_row(record), place.session_id, holder.key, FIRST.epoch)).get
     for row in operation.messages:

@@ -12,7 +12,7 @@ from warren.storage.refusals import inbox_full, leased, not_found, retired, take
 from warren.storage.rows import DELETED, OPEN, decoded, microseconds, outcome_of
 from warren.storage.sqlite.attachments import attach
 from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.inbox import send, store_outcome
+from warren.storage.sqlite.inbox import send, store_outcomes
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import has, holding, writable
 
@@ -54,5 +54,5 @@ def end_inputs(operation: EndInputs, db: apsw.Connection, holder: Holder) -> Non
     """Change the rows of inputs."""
     key, state = writable(db, holder, operation.session_id)
     if state != DELETED:
-        store_outcome(db, key, operation.inputs)
+        store_outcomes(db, [(key, operation.inputs)])
         send(db, operation.sends)

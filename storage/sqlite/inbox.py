@@ -15,11 +15,19 @@ from warren.storage.operations import MAX_OUTCOMES, InputOutcome, Sent
 from warren.storage.queries import PeerNamed, WaitingSessions, WasTold
 from warren.storage.results import Rows
 from warren.storage.rows import ARCHIVED, MAX_NUMBER, OPEN, decoded, shown, text_in
+from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
 
-_DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
-_END: Final = "UPDATE inbox SET outcome = ? WHERE session = ? AND number = ?"
+_DROP: Final = "DELETE FROM inbox WHERE key IS NULL AND (number, session) IN (VALUES {rows})"
+_END: Final = """
+    UPDATE inbox SET outcome = column3 FROM (VALUES {rows}) WHERE number = column1 AND session = column2
+    RETURNING session
+"""
+_MANY: Final = f"""
+    SELECT session FROM inbox WHERE key IS NOT NULL AND session IN (VALUES {{rows}})
+    GROUP BY session HAVING count(*) > {MAX_OUTCOMES}
+"""
 _FORGET: Final = """
     DELETE FROM inbox WHERE session = ?1 AND outcome IS NOT NULL AND number <=
         (SELECT number FROM inbox WHERE session = ?1 AND outcome IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?2)
@@ -55,9 +63,11 @@ _SESSIONS_THAT_WAIT: Final = f"""
         SELECT 1 FROM inbox WHERE inbox.session = found.session AND notice AND outcome IS NULL))
     ORDER BY sessions.key
 """
+# In this order: it is that of their numbers.
 _SEND: Final = f"""
     INSERT INTO inbox (session, id, starts, notice, body)
-    SELECT key, ?2, 0, 1, ?3 FROM sessions WHERE session_id = ?1 AND state = {OPEN}
+    SELECT key, column2, 0, 1, column3 FROM (VALUES {{rows}}) CROSS JOIN sessions
+    WHERE session_id = column1 AND state = {OPEN}
 """
 _SEND_DOWN: Final = """
     INSERT INTO inbox (session, id, starts, notice, body)
@@ -72,20 +82,26 @@ _TOLD: Final = """
 _NAMED: Final = f"SELECT {raw('session_id')} FROM sessions WHERE tenant = ? AND peer = ? AND state = {OPEN}"
 
 
-def store_outcome(db: apsw.Connection, session: int, inputs: InputOutcome) -> None:
-    """Store the outcome of inputs. An input with a key is remembered for a while; the others are removed."""
-    for number in inputs.numbers:
-        db.execute(_DROP, (session, number))
-        db.execute(_END, (inputs.outcome.decode(), session, number))
-    if inputs.numbers:
-        db.execute(_FORGET, (session, MAX_OUTCOMES, FIRST_PROMPT))
+def store_outcomes(db: apsw.Connection, ended: Iterable[tuple[int, InputOutcome]]) -> None:
+    """Store the outcomes of inputs of sessions. An input with a key is remembered for a while; the others are removed.
+
+    Args:
+        db: the connection.
+        ended: the keys of the sessions, with their inputs.
+    """
+    found = [(number, key, inputs.outcome.decode()) for key, inputs in ended for number in inputs.numbers]
+    if not found:
+        return
+    execute_rows(db, _DROP, 2, [each for number, key, _ in found for each in (number, key)])
+    keyed = {key for (key,) in execute_rows(db, _END, 3, [each for row in found for each in row])}
+    for (key,) in execute_rows(db, _MANY, 1, sorted(keyed)):
+        db.execute(_FORGET, (key, MAX_OUTCOMES, FIRST_PROMPT))
 
 
 def send(db: apsw.Connection, sends: Iterable[Sent]) -> None:
     """Put notices into the inboxes of open sessions."""
-    for each in sends:
-        body = codec.encode(each.input).decode()
-        db.execute(_SEND, (each.session_id, each.input.input_id, body))
+    rows = ((each.session_id, each.input.input_id, codec.encode(each.input).decode()) for each in sends)
+    execute_rows(db, _SEND, 3, [each for row in rows for each in row])
 
 
 def send_down(db: apsw.Connection, session_id: str, notice: Input) -> None:

@@ -55,7 +55,7 @@ from warren.storage.rows import (
 from warren.storage.sqlite import attachments, audit, open_turns, schedules, triggers, waits, webhooks
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
-from warren.storage.sqlite.inbox import damaged, last_number, send, send_down, set_aside, store_outcome, waiting
+from warren.storage.sqlite.inbox import damaged, last_number, send, send_down, set_aside, store_outcomes, waiting
 from warren.storage.sqlite.lease import END_ALL, END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
@@ -153,12 +153,12 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
             db.execute(_ADD_COMPACTION, _compaction_values(key, turn.compaction))
         if turn.record.options.peer is not None:
             db.execute(_NAME, (turn.record.options.peer.name, key))
-        store_outcome(db, key, turn.inputs)
-        send(db, turn.sends)
         if turn.settles or turn.calls or turn.waits:
             steps.append((key, turn))
     execute_rows(db, _ADD_MESSAGES, 4, messages)
     execute_rows(db, _ADD_EVENTS, 6, events)
+    store_outcomes(db, ((key, turn.inputs) for key, turn in stored))
+    send(db, (each for _, turn in stored for each in turn.sends))
     webhooks.note(db, holder, stored)
     if steps:
         open_turns.set_calls(db, steps)
@@ -270,7 +270,7 @@ def store_answer(operation: StoreAnswer, db: apsw.Connection, holder: Holder) ->
     waits.put(db, [(row[0], wait) for wait in (operation.wait, *operation.others)])
     if not (operation.sleeps or in_background(operation.wait)):
         db.execute(_AWAKE, (row[0],))
-    store_outcome(db, row[0], operation.inputs)
+    store_outcomes(db, [(row[0], operation.inputs)])
     audit.add(db, operation.audit)
 
 
