@@ -5,7 +5,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Final, Literal, Protocol, Self, get_args, get_origin, get_type_hints, overload
 
 import attrs
@@ -51,7 +51,7 @@ class ToolCall:
     prompt_key: str | None = None
     _tokens: TokenMaker | None = attrs.field(default=None, repr=False, eq=False)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The idempotency key of the call: the same in each process that runs it.
 
