@@ -75,6 +75,13 @@ class WaitingInputs(OfSession[Rows[Numbered]]):
 
 
 @frozen
+class WaitingNotices(Query[Rows[tuple[str, Numbered]]]):
+    """The notices and the first prompts that wait for some sessions, each with the id of its session, in order."""
+
+    session_ids: Collection[str]
+
+
+@frozen
 class StoredWait(OfSession[Wait | None]):
     """A wait of a session in whatever state; None if there is none of that id for one of the reasons.
 

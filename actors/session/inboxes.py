@@ -18,7 +18,7 @@ A withdrawn input takes steps 4 and 5 without a turn.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +40,7 @@ from warren.conversation.inputs import Input, Numbered
 from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
 from warren.storage.operations import Enqueue, Enqueued, Lease
-from warren.storage.queries import ANY_TENANT, WaitingInputs
+from warren.storage.queries import ANY_TENANT, WaitingInputs, WaitingNotices
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -301,20 +301,21 @@ class Inboxes:
         if numbered.input.input_id not in self._entering:
             self._mailboxes.mailbox(session_id).tell(Arrived(numbered))
 
-    async def look(self, session_id: str) -> None:
-        """Tell a session of what another one has put into its inbox; if another process has it, that process hears so.
+    async def look(self, session_ids: Collection[str]) -> None:
+        """Tell sessions of what others have put into their inboxes; if another process has one, that process hears so.
 
-        Raises WarrenError.
+        One that cannot be told finds it later. Raises StoreError.
         """
-        waiting = await self._storage.read(WaitingInputs(session_id, ANY_TENANT))
-        if not waiting:
-            return
-        if await self._storage.rival(session_id) is not None:
-            self.on_elsewhere(session_id)
-            return
-        for each in waiting:
-            if each.input.is_notice or each.input.key == FIRST_PROMPT:
-                self.found(session_id, each)
+        waiting: dict[str, list[Numbered]] = {}
+        for session_id, numbered in await self._storage.read(WaitingNotices(session_ids)):
+            waiting.setdefault(session_id, []).append(numbered)
+        for session_id, found in waiting.items():
+            with contextlib.suppress(WarrenError):
+                if not self._mailboxes.has_current(session_id) and await self._storage.rival(session_id) is not None:
+                    self.on_elsewhere(session_id)
+                    continue
+                for each in found:
+                    self.found(session_id, each)
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
         """Take an input back that waits. A call that waits for its turn gets AgentError("cancelled").

@@ -11,6 +11,9 @@ class Mailboxes(Protocol):
     def check_open(self) -> None:
         """Raise AgentError(cause="shutting_down") once the runtime ends."""
 
+    def has_current(self, session_id: str) -> bool:
+        """Return whether a session is here, and no other process can have it, as far as is known."""
+
     def mailbox(self, session_id: str) -> Mailbox:
         """Return the mailbox of a session, with an actor started for it if there is none.
 

@@ -85,7 +85,8 @@ class Supervisor:
     pending_deliveries: int = 0
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
-    _telling: dict[str, bool] = attrs.field(factory=dict)  # sessions that are told of notices; True: once more
+    _untold: dict[str, None] = attrs.field(factory=dict)  # sessions that are to be told of notices, in order
+    _tells: bool = False  # whether a task tells them
     _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused; some may have gone on since
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
@@ -161,6 +162,11 @@ class Supervisor:
             self.scheduler.needed(session_id, trio.current_time())
         self._reassign()
         return actor
+
+    def has_current(self, session_id: str) -> bool:
+        """Return whether a session is here, of whichever tenant, and no other process can have it."""
+        actor = self.find(session_id)
+        return actor is not None and actor.current
 
     def mailbox(self, session_id: str) -> Mailbox:
         return self.revive(session_id).mailbox
@@ -359,24 +365,19 @@ class Supervisor:
         return await self.inboxes.is_known(session_id, input_)
 
     def sent(self, session_ids: Sequence[str]) -> None:
-        for session_id in session_ids:
-            begun = session_id in self._telling
-            self._telling[session_id] = begun
-            if not begun:
-                try:
-                    self._nursery.start_soon(self._tell, session_id)
-                except RuntimeError:  # the runtime has ended meanwhile: the next process finds what was sent
-                    del self._telling[session_id]
+        self._untold.update(dict.fromkeys(session_ids))
+        if self._untold and not self._tells:
+            with contextlib.suppress(RuntimeError):  # the runtime has ended: the next process finds what was sent
+                self._nursery.start_soon(self._tell)
+                self._tells = True
 
-    async def _tell(self, session_id: str) -> None:
-        """Tell a session of the notices in its inbox, here or where it is; a notice that is not told is found later."""
-        again = True
-        while again:
-            self._telling[session_id] = False
+    async def _tell(self) -> None:
+        """Tell sessions of the notices in their inboxes, here or where they are; what is not told is found later."""
+        while self._untold:
+            told, self._untold = self._untold, {}
             with contextlib.suppress(WarrenError):
-                await self.inboxes.look(session_id)
-            again = self._telling[session_id]
-        del self._telling[session_id]
+                await self.inboxes.look(told)
+        self._tells = False
 
     async def _make_child(self, operation: Delegate, by: Accounts) -> bool:
         """Store a child and let its turn begin here; return False if it is there already. Raises WarrenError."""

@@ -64,6 +64,17 @@ def _waiting(store: Contents, query: ask.WaitingInputs) -> Rows[Numbered]:
     return _rows(() if session is None else session.inbox.waiting())
 
 
+def _notices(store: Contents, query: ask.WaitingNotices) -> Rows[tuple[str, Numbered]]:
+    found = [
+        (session_id, each)
+        for session_id in query.session_ids
+        if session_id in store.sessions
+        for each in store.sessions[session_id].inbox.waiting()
+        if each.input.is_notice or each.input.key == FIRST_PROMPT
+    ]
+    return _rows(sorted(found, key=lambda each: each[1].number))
+
+
 def _history(store: Contents, query: ask.StoredHistory) -> StoredPage:
     session, offset, limit = _session(store, query), query.offset, query.limit
     if session is None:
@@ -424,6 +435,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: _waiting,
+    ask.WaitingNotices: _notices,
     ask.StoredWait: _stored_wait,
     ask.OpenWaits: _open_waits,
     ask.LostEvents: lambda *_: None,  # a process that stored nothing took the store with it

@@ -10,7 +10,7 @@ from warren.conversation import codec
 from warren.conversation.inputs import Input, Numbered
 from warren.storage.operations import MAX_OUTCOMES, Attach, EndInputs, Enqueue, Enqueued, InputOutcome, Sent
 from warren.storage.postgres.attachments import attach
-from warren.storage.postgres.driver import Connection, array, escaped
+from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.refusals import inbox_full, leased, not_found, retired, taken_over
@@ -50,6 +50,11 @@ _FORGET: Final = f"""
 _WAITING: Final = """
     SELECT number, body FROM warren.inbox WHERE outcome IS NULL AND session =
         (SELECT key FROM warren.sessions WHERE session_id = $1 AND ($2::text IS NULL OR tenant = $2)) ORDER BY number
+"""
+_NOTICES: Final = f"""
+    SELECT s.session_id, i.number, i.body FROM warren.sessions s JOIN warren.inbox i ON i.session = s.key
+    WHERE s.session_id = ANY ($1::text[]) AND i.outcome IS NULL AND (i.notice OR i.key = '{FIRST_PROMPT}')
+    ORDER BY i.number
 """
 _SET_ASIDE: Final = "UPDATE warren.inbox SET outcome = '' WHERE session = $1::int8 AND number = ANY ($2::int8[])"
 
@@ -129,6 +134,18 @@ async def waiting(db: Connection | Guarded, session_id: str, tenant: str | None 
     """Return the inputs that wait for a session, in order."""
     rows = await db.fetch(_WAITING, escaped(session_id), tenant)
     return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
+
+
+async def notices(db: Connection | Guarded, session_ids: Iterable[str]) -> Rows[tuple[str, Numbered]]:
+    """Return the notices and the first prompts that wait for some sessions, in order."""
+    rows = await db.fetch(_NOTICES, array([escaped(each) for each in session_ids]))
+    return Rows(rows, _notice, lambda row: str(row[1]))
+
+
+def _notice(row: Row) -> tuple[str, Numbered]:
+    session_id, number, body = row
+    of = unescaped(session_id)
+    return of, Numbered(number, decoded(body, of))
 
 
 async def readable(db: Connection, session: int, session_id: str) -> tuple[tuple[Numbered, ...], tuple[str, ...]]:

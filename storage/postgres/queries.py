@@ -437,6 +437,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id, query.tenant),
+    ask.WaitingNotices: lambda at, query: inbox.notices(at.db, query.session_ids),
     ask.StoredWait: waits.find,
     ask.OpenWaits: waits.open_waits,
     ask.LostEvents: _lost,

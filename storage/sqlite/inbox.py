@@ -1,6 +1,7 @@
 """The inboxes of the sessions of a store. Each row is one input; the commit of the turn that took it removes it."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.inputs import Input, Numbered
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome, Sent
-from warren.storage.queries import PeerNamed, WaitingSessions, WasTold
+from warren.storage.queries import PeerNamed, WaitingNotices, WaitingSessions, WasTold
 from warren.storage.results import Rows
 from warren.storage.rows import ARCHIVED, MAX_NUMBER, OPEN, decoded, shown, text_in
 from warren.storage.sqlite.bulk import execute_rows
@@ -36,6 +37,11 @@ _FORGET: Final = """
 _WAITING: Final = f"""
     SELECT number, {raw("body")} FROM inbox WHERE outcome IS NULL AND session =
         (SELECT key FROM sessions WHERE session_id = ?) ORDER BY number
+"""
+_NOTICES: Final = f"""
+    SELECT {raw("session_id")}, number, {raw("body")} FROM sessions CROSS JOIN inbox ON session = sessions.key
+    WHERE session_id IN (SELECT value FROM json_each(?)) AND outcome IS NULL
+        AND (notice OR inbox.key = '{FIRST_PROMPT}') ORDER BY number
 """
 _DAMAGED: Final = f"""
     SELECT inbox.number, {raw("body, session_id, holder")} FROM inbox JOIN sessions ON sessions.key = inbox.session
@@ -114,6 +120,18 @@ def waiting(db: apsw.Connection, session_id: str) -> Rows[Numbered]:
     """Return the inputs that wait for a session, in order."""
     rows: list[Any] = db.execute(_WAITING, (session_id,)).fetchall()
     return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
+
+
+def notices(at: Reading, query: WaitingNotices) -> Rows[tuple[str, Numbered]]:
+    """Return the notices and the first prompts that wait for some sessions, in order."""
+    rows: list[Any] = at.db.execute(_NOTICES, (json.dumps(list(query.session_ids)),)).fetchall()
+    return Rows(rows, _notice, lambda row: str(row[1]))
+
+
+def _notice(row: tuple[Any, ...]) -> tuple[str, Numbered]:
+    session_id, number, body = row
+    of = text_in(session_id, "session_id")
+    return of, Numbered(number, decoded(body, of))
 
 
 @frozen

@@ -307,6 +307,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id),
+    ask.WaitingNotices: inbox.notices,
     ask.StoredWait: waits.find,
     ask.OpenWaits: waits.open_waits,
     ask.LostEvents: _lost,

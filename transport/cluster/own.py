@@ -59,12 +59,7 @@ class NodeSessions(Service):
 
     def is_here(self, session_id: str) -> bool:
         """Return whether this process has a session of the tenant, and need not ask the store to know it."""
-        return self.has_current(session_id) and self.local.has_live(session_id)
-
-    def has_current(self, session_id: str) -> bool:
-        """Return whether this process has a session, of whichever tenant."""
-        actor = self.supervisor.find(session_id)
-        return actor is not None and actor.current
+        return self.supervisor.has_current(session_id) and self.local.has_live(session_id)
 
     async def store(self) -> "Store":
         """Return the store that the nodes share. Raises StoreError(cause="closed") at the end of the runtime."""
@@ -114,7 +109,7 @@ class NodeSessions(Service):
             if each.upstream is not None
             and isinstance(each.upstream.log, EventLog)
             and not isinstance(each.upstream.log, ForeignLog)
-            and not self.has_current(each.session_id)
+            and not self.supervisor.has_current(each.session_id)
         ]
 
     def end_readers(self) -> None:

@@ -374,7 +374,7 @@ class Placed(NodeSessions, NodeService):
                 log.find_again()
         for log in left:
             found = held.get(log.session_id)
-            if found is not None and found.holder in elsewhere and not self.has_current(log.session_id):
+            if found is not None and found.holder in elsewhere and not self.supervisor.has_current(log.session_id):
                 log.find_again()
 
     def end(self) -> None:

@@ -24,12 +24,13 @@ from warren.storage.operations import (
     Delegate,
     Delete,
     EndInputs,
+    Enqueue,
     InputOutcome,
     Lease,
     Sent,
     StoreAnswer,
 )
-from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, WaitingInputs, WaitingSessions
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, WaitingInputs, WaitingNotices, WaitingSessions
 from warren.storage.store import Store
 
 
@@ -119,6 +120,12 @@ async def test_a_notice_comes_with_a_commit(home: Home, tmp_path: Path) -> None:
         claimed = await done(store, Claim("a"))
         assert isinstance(claimed, Claimed)
         assert claimed.inbox[0].input.end == notice().end
+        await done(store, Enqueue("a", Input("i", "queue", "a prompt", NOW), 9))
+        prompt = await done(store, child("c", "a"))
+        told = await store.read(WaitingNotices(["c", "nobody", "a"]))
+        assert [(session_id, each.number) for session_id, each in told] == [("a", found.number), ("c", prompt)]
+        assert told[0][1] == found
+        assert await store.read(WaitingNotices(["b"])) == []
 
 
 async def test_an_answer_settles_its_notice(home: Home, tmp_path: Path) -> None:
