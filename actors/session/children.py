@@ -180,6 +180,13 @@ class Children:
             await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
             self.sent((parent.session_id,))
 
+    async def outcome(self, record: SessionRecord) -> bytes | None:
+        """Return how the delegated turn of a session has ended; None or empty if it has not, or if it is no child.
+
+        Raises WarrenError.
+        """
+        return None if record.delegation is None else await self._inboxes.first_outcome(record.session_id)
+
     def within(self, parent: SessionRecord, wanted: Wanted) -> Wanted:
         """Return a child that no turn of the parent asks for, with a budget of at most what the parent has left.
 

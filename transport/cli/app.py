@@ -52,6 +52,10 @@ COMMANDS: Final = {
         "store.copying:copy",
         "Copy all of a store into another one: a folder, or the address of a PostgreSQL database.",
     ),
+    "delegate": (
+        "turns.commands:delegate",
+        "Have a child session work on PROMPT for a session, and print its id.",
+    ),
     "deny": ("approvals:deny", "Deny a tool call that waits for approval: the session's turn goes on without it."),
     "doctor": ("store.doctor:doctor", "Check a store, and list its problems."),
     "health": ("health:health", "Ask a server whether it is ready; the exit code is 0 if it is, else 1."),

@@ -66,7 +66,8 @@ _TABLE: Final = (
         _method_of(turns.WaitRequest),
         "Wait for a turn",
         "Wait until the turn that a session runs, or the next one if prompts wait, has ended. Returns its answer, as "
-        "warren_resume does. For a turn whose own call was lost.",
+        "warren_resume does. For a turn whose own call was lost, and for the work of a child session, also if that has "
+        "ended before.",
         read_only=True,
     ),
     McpTool(

@@ -14,10 +14,11 @@ from warren.actors.limits.limiter import FOR_TURN
 from warren.actors.limits.tenancy import Acceptance
 from warren.actors.protocol import AwaitTurn, Compact, GiveAnswer, Interrupt, StartTurn
 from warren.actors.session.answers import same_result
+from warren.actors.session.ending import result_of
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
-from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, StoreError
+from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, SessionNotRunningError, StoreError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.ids import new_session_id
 from warren.calls.turns import (
@@ -172,8 +173,15 @@ def no_compaction() -> CompactionDisabledError:
 
 
 async def wait(local: Local, call: WaitRequest) -> TurnResult:
-    """Wait for the end of the running turn, or of the next one."""
-    return await local.supervisor.mailbox(call.session_id).ask(AwaitTurn(by_name(call.extra_tools)))
+    """Wait for the end of the running turn, or of the next one; an idle child has had that of its delegated turn."""
+    session_id = call.session_id
+    try:
+        return await local.supervisor.mailbox(session_id).ask(AwaitTurn(by_name(call.extra_tools)))
+    except SessionNotRunningError:
+        ended = await local.supervisor.children.outcome(await local.record(session_id))
+        if not ended:
+            raise
+    return result_of(ended, session_id)
 
 
 async def interrupt(local: Local, call: InterruptRequest) -> None:

@@ -434,10 +434,12 @@ class SessionService(Protocol):
         """Wait for the end of a session's turn, whoever started it, and return its result.
 
         It is for a caller that has lost its connection to a turn without a key. If no turn runs and inputs wait, the
-        end is that of the next turn. If the caller gives up waiting, the turn runs on.
+        end is that of the next turn. If neither is so and the session is a child, the end is that of the turn in which
+        it did its work, however long ago that was. If the caller gives up waiting, the turn runs on.
 
         Raises:
-            SessionNotRunningError: if no turn runs, and none waits. If one has just ended, `read` shows its answer.
+            SessionNotRunningError: if no turn runs, none waits, and the session is no child. If one has just ended,
+                `read` shows its answer.
             WarrenError: the error that the turn ended with, and the errors of `start_turn`. A `retryable` one is no end
                 of the turn: wait again.
         """

@@ -172,7 +172,7 @@ class WaitRequest(SessionRef, Call[TurnResult]):
 
     facts: ClassVar[Facts] = Facts(
         name="turn/wait",
-        doc="Wait for the end of the running turn, or of the next one if inputs wait; the answer is that turn's.",
+        doc="Wait for the end of the running turn, or of the next one if inputs wait; a child keeps that of its work.",
         scope="session:read",
         at="session",
         finds=True,

@@ -24,6 +24,7 @@ from warren.base.errors import (
     InvalidParamsError,
     ProviderError,
     SessionNotFoundError,
+    SessionNotRunningError,
     WarrenError,
 )
 from warren.conversation.budget import Budget
@@ -555,6 +556,37 @@ async def test_a_program_delegates(store: Path | None) -> None:
         with pytest.raises(SessionNotFoundError):
             await service.delegate("nobody", "part")
     assert office.asked.count("part") == 1
+
+
+async def test_the_end_of_a_child_is_waited_for_before_and_after(store: Path | None) -> None:
+    """Its work may have ended before the wait, well or not, and later turns change nothing; no other session has it."""
+    office = Office()
+    async with office.open(store) as service:
+        parent = await new_session(service)
+        child = await service.delegate(parent, "part")
+        result = await service.wait_turn(child)
+        assert (result.session_id, result.text) == (child, "done: part")
+        assert await service.wait_turn(child) == result
+        await service.start_turn(child, "more")
+        assert await service.wait_turn(child) == result
+        failed = await service.delegate(parent, "fail")
+        for _ in range(2):
+            with pytest.raises(ProviderError, match="it is broken") as caught:
+                await service.wait_turn(failed)
+            assert (caught.value.session_id, caught.value.retryable) == (failed, False)
+        stopped = await service.delegate(parent, "hang")
+        while "hang" not in office.asked:  # noqa: ASYNC110 - as above
+            await trio.sleep(0.1)
+        await service.interrupt(stopped)
+        with pytest.raises(AgentError) as cancelled:
+            await service.wait_turn(stopped)
+        assert cancelled.value.cause == "cancelled"
+        await service.start_turn(parent, "work")
+        with pytest.raises(SessionNotRunningError):
+            await service.wait_turn(parent)
+    if store is not None:
+        async with office.open(store) as service:
+            assert await service.wait_turn(child) == result
 
 
 async def test_what_a_program_may_delegate(store: Path | None) -> None:

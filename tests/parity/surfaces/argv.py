@@ -15,6 +15,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     CREATE: ("run",),
     TURN: ("resume",),
     "turn/wait": ("wait",),
+    "session/delegate": ("delegate",),
     "session/read": ("sessions", "show"),
     "session/history": ("sessions", "show"),
     "session/context": ("sessions", "context"),
@@ -38,8 +39,8 @@ NEEDED: Final[Mapping[str, set[str]]] = {
         "memory/search": {"query"},
     }.get(operation, {"session_id"})
     for operation in COMMANDS
-} | {TURN: {"session_id", "prompt"}}
-RUN_A_MODEL: Final = (CREATE, TURN, "turn/wait", "session/compact")
+} | {operation: {"session_id", "prompt"} for operation in (TURN, "session/delegate")}
+RUN_A_MODEL: Final = (CREATE, TURN, "turn/wait", "session/delegate", "session/compact")
 FLAGS: Final[Mapping[str, str]] = {
     "model": "--model",
     "provider": "--provider",
@@ -74,7 +75,12 @@ FLAGS: Final[Mapping[str, str]] = {
 }
 IN_PLACE: Final = ("session_id", "prompt", "query")
 """Fields that are no option but an argument."""
-NO_OPTIONS: Final = {(TURN, "system_prompt"), (TURN, "idempotency_key"), ("session/history", "offset")}
+NO_OPTIONS: Final = {
+    (CREATE, "tools"),
+    (TURN, "system_prompt"),
+    (TURN, "idempotency_key"),
+    ("session/history", "offset"),
+}
 GROUPS: Final = re.compile(r"^\$\.(budget|compaction)\.")
 """Fields that are an object elsewhere and some options here."""
 RENAMED: Final = {
@@ -119,8 +125,8 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
         match name, value:
             case "labels", dict():
                 yield from (f"--label={key}={_text(inner)}" for key, inner in value.items())
-            case (("remove" | "fallback"), list()) if value:
-                yield from (f"--{name}={_text(each)}" for each in value)
+            case (("remove" | "fallback" | "tools"), list()) if value:
+                yield from (f"--{name.removesuffix('s')}={_text(each)}" for each in value)
             case "budget", dict():
                 yield from _options({"budget.max_tokens" if key == "max_tokens" else key: value[key] for key in value})
             case "compaction", dict():
@@ -156,7 +162,7 @@ def _usual(world: World, operation: str, given: Mapping[str, Any]) -> Iterator[s
     elif "compaction" not in given:
         yield from _options({"auto_compact_threshold": world.setting.threshold, "recent_turn_budget": 0})
         yield "--compact-every=0"
-    if operation != "session/compact" and "budget" not in given:
+    if operation not in ("session/compact", "turn/wait") and "budget" not in given:
         limits = attrs.asdict(world.setting.budget)
         yield from _options({"budget": {name: value for name, value in limits.items() if value is not None}})
 

@@ -78,7 +78,7 @@ class Cli:
         that has the modules, unless the interpreter itself is told how to start.
         """
         if stdin is None:
-            stdin = subprocess.DEVNULL if args[0] in ("run", "resume") else subprocess.PIPE
+            stdin = subprocess.DEVNULL if args[0] in ("run", "resume", "delegate") else subprocess.PIPE
         environ = clean_environ() | dict(env or {})
         process: Process
         if python == MODULE and not any(name.startswith(OF_PYTHON) for name in env or {}):

@@ -1,6 +1,7 @@
-"""`warren run`, `warren resume`, `warren compact` and `warren record`."""
+"""`warren run`, `resume`, `delegate`, `wait`, `compact` and `record`."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import click
 
 from warren.base.errors import CompactionDisabledError, WarrenError
 from warren.calls.facade import SessionService
+from warren.calls.sessions import DelegateRequest
 from warren.calls.turns import CompactRequest
 from warren.conversation.event_text import shorten
 from warren.conversation.messages import UserMessage
@@ -16,21 +18,26 @@ from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.ids import LAST
 from warren.transport.cli.process.exits import NOT_WHOLE
 from warren.transport.cli.runtime import at_session, execute, open_service
-from warren.transport.cli.settings.kinds import kind_options
+from warren.transport.cli.settings.kinds import approve_option, kind_options
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import (
     Options,
     attach_option,
+    budget_options,
     compaction_options,
     log_option,
     memory_options,
     reached_options,
     session_options,
+    stream_option,
+    system_option,
+    title_option,
     turn_options,
 )
 from warren.transport.cli.settings.tool_options import tool_options
 from warren.transport.cli.settings.values import due_of, text_of
 from warren.transport.cli.store.chosen import check_place
+from warren.transport.cli.terminal.results import show_text
 from warren.transport.cli.terminal.streams import Streams, read_prompt
 from warren.transport.cli.turns import taking
 from warren.transport.cli.turns.asking import Asker
@@ -110,6 +117,73 @@ def resume(session: str, prompt: str | None, options: Options) -> int:
     return at_session(options, session, work, takes_up=True)
 
 
+@command(
+    "warren delegate last 'List what the tests leave out.'",
+    "warren delegate last --wait --max-steps 5 'Name three colours.'",
+    "git diff | warren delegate 4f9c --title Review --wait 'Review this change.'",
+    note=ID_HELP,
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("prompt", type=text_of, required=False)
+@click.option("--wait", "waits", is_flag=True, help="Wait for the end of the work, and print the answer.")
+@click.option("--key", type=text_of, metavar="KEY", help="Run again with one key, it makes one child, and finds it.")
+@of_field(DelegateRequest, "model", "-m", "--model", "of_child", variable=False)
+@of_field(
+    *(DelegateRequest, "tools", "--tool", "tools_of_child"),
+    help="A tool of the child, of those that the session itself is offered; repeatable. Unset is all of them.",
+    variable=False,
+)
+@title_option
+@system_option
+@budget_options("the child")
+@tool_options
+@kind_options
+@approve_option
+@compaction_options
+@memory_options
+@stream_option
+@reached_options
+def delegate(
+    session: str,
+    prompt: str | None,
+    *,
+    waits: bool,
+    of_child: str | None,
+    tools_of_child: tuple[str, ...],
+    options: Options,
+) -> int:
+    """Have a child session work on PROMPT for a session, and print its id.
+
+    With --wait the answer is printed, and Ctrl-C ends the work. Else a server goes on with it, and without a server the
+    next process that serves the store, or `warren wait` with the id.
+
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it.
+    """
+    check_place(options)
+    text = read_prompt(prompt, with_pipe=True)
+
+    async def work(service: SessionService, session_id: str) -> int:
+        make = partial(
+            service.delegate,
+            session_id,
+            text,
+            title=options.title,
+            model=of_child,
+            system_prompt=options.config.system_prompt,
+            tools=tools_of_child or None,
+            budget=options.turn.budget,
+            idempotency_key=options.key,
+        )
+        screen = taking.screen_of(options, service)
+        if waits:
+            return await _only_turn(service, taking.turn_of_child(service, make, text), screen, options)
+        child = await make()
+        show_text(options, {"session_id": child}, f"{child}\n")
+        return 0
+
+    return at_session(options, session, work, takes_up=waits)
+
+
 @command("warren wait last", "warren wait 4f9c --server ws://127.0.0.1:8420 --output json", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @tool_options
@@ -120,9 +194,9 @@ def resume(session: str, prompt: str | None, options: Options) -> int:
 def wait(session: str, options: Options) -> int:
     """Wait for the end of a session's turn, and print its answer.
 
-    It is the turn that runs, or the next one if prompts wait. Without a server, a turn that no process runs goes on in
-    this one. If it waits for an approval or a result itself, stderr says for which. Ctrl-C ends the wait, and leaves a
-    turn at a server alone.
+    It is the turn that runs, or the next one if prompts wait; that of a child may have ended before. Without a server,
+    a turn that no process runs goes on in this one. If it waits for an approval or a result itself, stderr says for
+    which. Ctrl-C ends the wait, and leaves a turn at a server alone.
     """
 
     async def work(service: SessionService, session_id: str) -> int:

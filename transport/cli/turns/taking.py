@@ -12,6 +12,7 @@ import trio
 
 from warren.base.errors import SessionNotRunningError, WarrenError
 from warren.base.values import define
+from warren.calls.creation import FIRST_PROMPT
 from warren.calls.facade import SessionService
 from warren.calls.streams import OnEvent
 from warren.conversation.events import Envelope
@@ -84,6 +85,17 @@ def next_turn(service: SessionService, options: Options, session_id: str, prompt
         return await start(**queued, on_event=on_event)
 
     return later
+
+
+def turn_of_child(service: SessionService, make: Callable[[], Awaitable[str]], prompt: str) -> Begin:
+    """Return the start of the turn in which a child works that is made of a prompt; it may have ended before."""
+
+    async def work(on_event: OnEvent) -> TurnResult:
+        child = await make()
+        # The prompt is in the child's inbox under this key: it is found there, and not taken twice.
+        return await service.start_turn(child, prompt, mode="queue", idempotency_key=FIRST_PROMPT, on_event=on_event)
+
+    return work
 
 
 @define(eq=False)
