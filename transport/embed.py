@@ -1,11 +1,13 @@
 """The way in for programs: a runtime with its store and its model providers, in one context manager."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from warren.actors.runtime import Runtime, open_runtime
 from warren.actors.turn.attaching import FetchFile
@@ -64,6 +66,7 @@ async def open_supervisor(
             `warren.transport.tracing.OtelTracer` with the program's own span processor. The program closes it.
 
     Raises:
+        RuntimeError: if the caller does not run on trio.
         StoreError: if the store cannot be opened.
         PersistenceDisabledError: if the config names a store and its extra is not installed.
         MemoryDisabledError: if the config names a memory and its extra is not installed.
@@ -92,6 +95,7 @@ async def open_host(
     The servers end after the sessions. Commands of the shell get their variables from `environ`. With `takes_up` off,
     the work that other processes have left in the store stays there.
     """
+    _check_loop()
     config, given = config or Config(), tuple(tools)
     store = config.store
     open_store = None if store is None else store_opener(store)
@@ -129,6 +133,18 @@ async def open_host(
         )
         service = runtime.service if config.node is None else await _clustered(runtime, stack)
         yield await _hosted(service, own.servers, stack)
+
+
+def _check_loop() -> None:
+    """Raise RuntimeError if the caller does not run on trio: the first wait would fail with words about a bad yield."""
+    if not trio.lowlevel.in_trio_run():
+        loop = "this is asyncio" if _asyncio_runs() else "no loop of trio runs here"
+        raise RuntimeError(f"warren.open_supervisor needs trio, and {loop}: start the program with trio.run(main)")
+
+
+def _asyncio_runs() -> bool:
+    asyncio = sys.modules.get("asyncio")  # not imported for this: few programs on trio need it
+    return asyncio is not None and asyncio._get_running_loop() is not None  # noqa: SLF001 - it is public but for its name
 
 
 def _traced(config: TraceConfig) -> AbstractAsyncContextManager[Tracer]:

@@ -1,6 +1,7 @@
 """One model call with its retries; text that subscribers have seen is not published again."""
 
 import logging
+import reprlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -161,8 +162,7 @@ class ModelCall:
         reply: ModelReply | None = None
         failed: WarrenError | None = None
         try:
-            answer = await choice.provider.complete(request, self._piece)
-            reply = not_empty(answer) if self.aloud else answer
+            reply = self._reply(await choice.provider.complete(request, self._piece))
         except WarrenError as exc:
             failed = exc
             raise
@@ -218,13 +218,25 @@ class ModelCall:
 
     def _repaired(self, repaired: object) -> None:
         if not isinstance(repaired, Repaired):  # a host's provider may emit other values in spite of the types
-            return
+            raise self._odd("emitted", repaired, "emit TextPiece(text) or ReasoningPiece(text)")
         what, why = encodable(repaired.what), encodable(repaired.why)
         if repaired.action == "left_out":
             self.counters.left_out.note(what, why)
         if repaired.usage is not None and self._candidate is not None:
             self.book(self._candidate.priced(repaired.usage))
         self.emit(RequestRepaired(repaired.action, what, why))
+
+    def _reply(self, answer: object) -> ModelReply:
+        """Take what a provider returns. Raises ProviderError if it is no reply, or one that must not be empty."""
+        if not isinstance(answer, ModelReply):
+            raise self._odd("returned", answer, "return a ModelReply")
+        return not_empty(answer) if self.aloud else answer
+
+    def _odd(self, did: str, odd: object, instead: str) -> ProviderError:
+        """Return the error for a value of the wrong type: without it, a text would vanish and nothing would say why."""
+        model = "" if self._candidate is None else f" of model {self._candidate.choice.model!r}"
+        problem = f"the provider{model} {did} a value of type {type(odd).__name__} ({reprlib.repr(odd)}): {instead}"
+        return ProviderError(encodable(problem), cause="provider_bug")
 
 
 async def ask_aside(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warren.conversation.peers import Peer
     from warren.conversation.usage import Usage
     from warren.conversation.views import HistoryPage, SessionPage, SessionView, TurnResult
-    from warren.models.model import ModelReply, ModelRequest, Provider
+    from warren.models.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
     from warren.models.tools import Tool, ToolOutput, ToolSpec, tool
     from warren.settings.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
     from warren.settings.tool_config import McpServer, ToolsConfig
@@ -51,6 +51,7 @@ __all__ = [
     "PostgresConfig",
     "Principal",
     "Provider",
+    "ReasoningPiece",
     "RetryPolicy",
     "RuntimeService",
     "SessionPage",
@@ -58,6 +59,7 @@ __all__ = [
     "SessionView",
     "StoreConfig",
     "Switches",
+    "TextPiece",
     "Tool",
     "ToolOutput",
     "ToolSpec",
@@ -90,6 +92,7 @@ _PLACES: Final = {
     "PostgresConfig": "settings.config",
     "Principal": "base.principals",
     "Provider": "models.model",
+    "ReasoningPiece": "models.model",
     "RetryPolicy": "settings.config",
     "RuntimeService": "calls.facade",
     "SessionPage": "conversation.views",
@@ -97,6 +100,7 @@ _PLACES: Final = {
     "SessionView": "conversation.views",
     "StoreConfig": "settings.config",
     "Switches": "conversation.categories",
+    "TextPiece": "models.model",
     "Tool": "models.tools",
     "ToolOutput": "models.tools",
     "ToolSpec": "models.tools",

@@ -12,6 +12,7 @@ from tests.support.runtime import new_session, open_runtime
 from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.settings.config import Config
+from warren.transport.embed import open_supervisor
 
 Foreign = Callable[[Callable[[], Awaitable[None]]], None]
 
@@ -51,3 +52,16 @@ async def test_a_thread_may_call_with_the_token() -> None:
             return trio.from_thread.run(service.start_turn, session_id, "hi", trio_token=token).text
 
         assert await trio.to_thread.run_sync(talk) == "hi"
+
+
+def test_a_runtime_says_on_asyncio_that_it_needs_trio() -> None:
+    """The error comes before a store or a tool was opened, and says what to do."""
+
+    async def main() -> None:
+        async with open_supervisor(Config(model="no such model")):
+            raise AssertionError
+
+    with pytest.raises(RuntimeError, match=r"^warren.open_supervisor needs trio, and this is asyncio: .*trio.run"):
+        asyncio.run(main())
+    with pytest.raises(RuntimeError, match=r"^warren.open_supervisor needs trio, and no loop of trio runs here: "):
+        main().send(None)

@@ -42,6 +42,7 @@ READ_HERE: Final = (
         "mcp-client",
         "metrics",
         "peers",
+        "providers",
         "scale",
         "schedules",
         "webhooks",

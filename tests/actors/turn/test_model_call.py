@@ -1,5 +1,6 @@
 """One model call: when it is tried again, and what subscribers see of it."""
 
+import re
 from typing import Any
 
 import attrs
@@ -233,11 +234,31 @@ async def test_a_bug_in_a_provider_is_a_provider_error() -> None:
     assert booked == []
 
 
-async def test_what_is_no_piece_is_passed_over() -> None:
-    """A provider that hands out something else disturbs nothing, and none of it is shown."""
-    odd: list[Any] = ["text", None, TextBlock("a whole block"), TextDelta("an event")]
-    done = await run([TextPiece("yes"), *odd, ReasoningPiece("hm")])
-    assert done.events == [TextDelta("yes"), ReasoningDelta("hm")]
+@pytest.mark.parametrize(
+    "odd", ["text", None, {"text": "a"}, TextBlock("a whole block"), TextDelta("an event")], ids=repr
+)
+async def test_what_is_no_piece_is_refused(odd: Any) -> None:
+    """The error names the model, the type and what to emit; the call is not repeated, and what was shown stays."""
+    done = await run([TextPiece("yes"), odd], [TextPiece("never")])
+    said = rf"the provider of model 'a' emitted a value of type {type(odd).__name__} \(.*\): emit TextPiece\(text\)"
+    assert done.error is not None
+    assert re.match(said, done.error.message)
+    assert (done.error.cause, done.error.retryable) == ("provider_bug", False)
+    assert done.events == [TextDelta("yes")]
+
+
+@pytest.mark.parametrize("odd", ["hello", None, AssistantMessage((TextBlock("hello"),))], ids=repr)
+async def test_what_is_no_reply_is_refused(odd: Any) -> None:
+    """The error says that a ModelReply is to be returned, not which attribute the value has not."""
+
+    async def wrong(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return odd  # type: ignore[no-any-return]  # the bug of the host
+
+    call = ModelCall(list[Event]().append, list[Usage]().append, CALM)
+    with pytest.raises(ProviderError, match=r"model '\w+' returned a value of type .*: return a ModelReply") as caught:
+        await call.run(route_of(FunctionModel(wrong)), REQUEST)
+    assert caught.value.cause == "provider_bug"
 
 
 async def test_a_repaired_request_is_announced_and_is_no_piece() -> None:
