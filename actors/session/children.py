@@ -224,12 +224,12 @@ class Children:
     ) -> tuple[SessionRecord, tuple[MessageRow, ...]]:
         """Return the record of a child, and its first messages. Raises InvalidParamsError."""
         shared, session, now = self._shared, parent.options, utc_now()
-        of_parent = candidates_for(asked, parent, shared)[0].choice
+        other_model = wanted.model or asked.model
         record = SessionRecord(
             session_id,
             now,
             now,
-            wanted.model or asked.model or parent.model,
+            other_model or parent.model,
             _options(session, asked, wanted),
             title=wanted.title,
             tenant=parent.tenant,
@@ -237,10 +237,11 @@ class Children:
             delegation=delegation,
         )
         candidates = candidates_for(NO_OPTIONS, record, shared)
-        choice = candidates[0].choice
-        if choice.name != of_parent.name:
-            problem = f"is a model of {choice.name}, and this session's models are of {of_parent.name}"
-            raise InvalidParamsError.at("$.model", problem)
+        if other_model is not None:
+            own, of_parent = candidates[0].choice.name, candidates_for(asked, parent, shared)[0].choice.name
+            if own != of_parent:
+                problem = f"is a model of {own}, and this session's models are of {of_parent}"
+                raise InvalidParamsError.at("$.model", problem)
         check_priced(candidates, shared.config.limits.turn, record.options.budget)
         first = instructions_of(wanted.system_prompt or shared.config.system_prompt, record, shared, self._comms, {})
         messages = () if first is None else (MessageRow(0, now, codec.encode_message(SystemMessage(first))),)
@@ -283,7 +284,7 @@ class Children:
 def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> SessionOptions:
     """Return the options of a child: those of its parent in the turn that delegates, and never more."""
     return SessionOptions(
-        **given(ModelOptions, asked.over(session)),
+        **given(ModelOptions, session.of_calls if asked is NO_OPTIONS else asked.over(session)),
         provider=asked.provider or session.provider,
         budget=None if wanted.budget == UNLIMITED else wanted.budget,
         overrides=(asked.overrides or INHERIT).over(session.overrides),
