@@ -42,7 +42,7 @@ from warren.conversation.options import MAX_TITLE, NO_OPTIONS, ModelOptions, Ses
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
 from warren.reports.audit import AuditEntry
-from warren.reports.tracing import here
+from warren.reports.tracing import caller
 from warren.storage.operations import NOTHING, Delegate, EndInputs, Sent
 from warren.storage.queries import SessionRow
 
@@ -160,7 +160,7 @@ class Children:
         if depth > most:
             problem = f"has {depth - 1} levels of parents, the bound of limits.child_depth: do the work there"
             raise InvalidParamsError.at("$.session_id", problem)
-        at = here.get()
+        at = caller()
         trace = None if at is None else at.traceparent
         if call is None:
             return Delegation(parent.session_id, depth, traceparent=trace)

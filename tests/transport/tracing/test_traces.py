@@ -27,11 +27,12 @@ from tests.transport.tracing.receiver import Receiver, Span, receiving
 from warren.base.errors import ProviderError, SessionNotRunningError, WarrenError
 from warren.calls.facade import RuntimeService
 from warren.conversation.events import RunStarted, TurnStarted
-from warren.conversation.messages import ToolUseBlock
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest, Provider
 from warren.models.tools import tool
 from warren.reports.tracing import TraceContext, TracedTurn, Tracer, context_of, here
 from warren.settings.config import Config, Limits, ModelServer, RetryPolicy, StoreConfig, TraceConfig
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.tracing import conventions
 from warren.transport.tracing.spans import spans_of
@@ -335,6 +336,49 @@ async def test_tools_that_start_turns() -> None:
     inner, outer = tracer.turns
     assert (inner.place.trace_id, inner.parent) == (PARENT[0], outer.place.span_id)
     assert (outer.place.trace_id, outer.parent) == PARENT
+
+
+async def delegating(request: ModelRequest, _emit: Emit) -> ModelReply:
+    """Delegate two parts of `go`; all else is done at once."""
+    await trio.lowlevel.checkpoint()
+    asked = [each.content for each in request.messages if isinstance(each, UserMessage)]
+    if asked[-1] != "go" or isinstance(request.messages[-1], ToolResultsMessage):
+        return reply("done")
+    return reply("", *(ToolUseBlock(f"c{part}", "delegate", {"prompt": f"part {part}"}) for part in (1, 2)))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_the_turns_of_child_sessions_are_below_that_of_their_parent(tmp_path: Path, *, stored: bool) -> None:
+    """The calls wait, and the parent's turn goes on below its first part; the receiver gets one trace."""
+    with receiving() as receiver:
+        store = StoreConfig(tmp_path) if stored else None
+        config = Config(model="test", store=store, traces=TraceConfig(receiver.url), tools=ToolsConfig(delegate=True))
+        async with open_supervisor(config, providers={"test": FunctionModel(delegating)}, environ={}) as service:
+            parent = (await service.create_session("go")).session_id
+            made = {each.session_id for each in (await service.list(delegated_by=parent)).sessions}
+    turns = receiver.named("invoke_agent")
+    first = next(each for each in turns if each.parent == "")
+    assert first.attributes["session.id"] == parent
+    assert len(made) == 2
+    below = {each.attributes["session.id"]: each.parent for each in turns if each is not first}
+    assert below == dict.fromkeys([*made, parent] if stored else made, first.span_id)
+    assert {each.trace_id for each in receiver.spans} == {first.trace_id}
+
+
+async def test_the_turn_of_a_child_is_below_the_request_that_made_it() -> None:
+    """A request says its place; the span of a program is one; without either the child begins a trace of its own."""
+    tracer, own = Noting(), TracerProvider().get_tracer("program")
+    async with open_supervisor(Config(), tracer=tracer, environ={}) as service, rest(service) as http:
+        parent = (await service.create_session("hello")).session_id
+        path, body = f"/sessions/{parent}/children", {"prompt": "part"}
+        made = [(await http.post(path, json=body, headers={"traceparent": CALLER})).json()["session_id"]]
+        made.append((await http.post(path, json=body)).json()["session_id"])
+        with own.start_as_current_span("work") as span:
+            made.append(await service.delegate(parent, "part"))
+        for each in made:
+            await service.wait_turn(each)
+    place = span.get_span_context()
+    assert sorted(tracer.parents) == sorted([PARENT, (place.trace_id, place.span_id)])
 
 
 @pytest.mark.parametrize(
