@@ -4,22 +4,13 @@ import trio
 
 from warren import Budget, Config, Limits, Peer, SessionService, open_supervisor
 from warren.events import RunCompleted, RunStarted, ToolCallRequested
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
-
-
-def script(*steps: ScriptedStep) -> ScriptedProvider:
-    """Make a model of what it does, call by call."""
-    return ScriptedProvider(Script(steps))
-
-
-def says(to: str, body: str) -> ScriptedStep:
-    """Have a model speak to a peer."""
-    return ScriptedStep(tool_calls=(ScriptedCall("send_message", {"to": to, "body": body}),))
-
+from warren.testing import ScriptedModel, call, say
 
 MODELS = {
-    "ann": script(says("bob", "How many rabbits?"), ScriptedStep("I have asked bob."), ScriptedStep("Bob says five.")),
-    "bob": script(says("ann", "Five."), ScriptedStep("I have told ann.")),
+    "ann": ScriptedModel(
+        [call("send_message", to="bob", body="How many rabbits?"), say("I have asked bob."), say("Bob says five.")]
+    ),
+    "bob": ScriptedModel([call("send_message", to="ann", body="Five."), say("I have told ann.")]),
 }
 
 

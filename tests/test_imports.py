@@ -17,6 +17,8 @@ FACADE: Final = DOMAIN / "__init__.py"
 COMMAND: Final = DOMAIN / "__main__.py"
 # The name by which programs import the client.
 CLIENT: Final = DOMAIN / "client.py"
+# The name by which programs import what their tests need.
+TESTING: Final = DOMAIN / "testing.py"
 
 VALUES: Final = DOMAIN / "base/values.py"
 
@@ -129,7 +131,7 @@ def violations(path: PurePosixPath, source: str) -> list[str]:
 
 
 def _layer_of_file(path: PurePosixPath) -> str:
-    if path in {COMMAND, CLIENT}:
+    if path in {COMMAND, CLIENT, TESTING}:
         return LAYERS[-1]
     return "domain" if path.is_relative_to(DOMAIN) else path.parts[0]
 

@@ -35,7 +35,7 @@ from warren.transport.providers.scripted import (
     Script,
     ScriptedCall,
     ScriptedError,
-    ScriptedProvider,
+    ScriptedModel,
     ScriptedStep,
 )
 
@@ -408,7 +408,7 @@ async def test_compaction_passes_over_what_left(tmp_path: Path, *, stored: bool)
 
 async def test_a_script_goes_on_behind_calls_that_were_refused() -> None:
     """The step that follows calls of tools fails as refused: it is asked three times, and the calls ran once."""
-    model = ScriptedProvider(
+    model = ScriptedModel(
         Script(
             (
                 ScriptedStep(tool_calls=(ScriptedCall("fetch"),)),

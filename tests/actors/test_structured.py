@@ -39,7 +39,7 @@ from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPi
 from warren.models.tools import tool
 from warren.settings.config import Config, RetryPolicy
 from warren.structured.output import CORRECTION, INSTRUCTION
-from warren.transport.providers import Script, ScriptedProvider, ScriptedStep
+from warren.transport.providers import Script, ScriptedModel, ScriptedStep
 
 pytestmark = pytest.mark.virtual_time
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -361,7 +361,7 @@ async def test_a_budget_that_ends_between_two_tries() -> None:
 async def test_time_that_ends_during_the_question() -> None:
     """A time budget cuts it off where it is."""
     script = Script((ScriptedStep(text="Ann", structured=('{"name": "Ann"}',), delay=4.0),))
-    async with open_runtime(ScriptedProvider(script)) as service:
+    async with open_runtime(ScriptedModel(script)) as service:
         began = trio.current_time()
         with pytest.raises(BudgetExhaustedError) as caught:
             await service.create_session("Who?", output_schema=PERSON, budget=Budget(max_seconds=6))
@@ -457,7 +457,7 @@ async def test_the_offline_models(schema: dict[str, Any], said: str, data: objec
     async with open_runtime() as service:
         assert (await service.create_session(said, output_schema=schema)).structured_output == data
     script = Script((ScriptedStep(text="x", structured=("no", said)), ScriptedStep(text=said)))
-    async with open_runtime(ScriptedProvider(script)) as service:
+    async with open_runtime(ScriptedModel(script)) as service:
         first = await service.create_session("a", output_schema=schema)
         assert (first.text, first.structured_output, first.steps) == ("x", data, 3)
         second = await service.start_turn(first.session_id, "b")

@@ -27,7 +27,7 @@ from warren.models.tools import ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits, PostgresConfig, RetryPolicy
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.runner import inline_runner
-from warren.transport.providers.scripted import Script, ScriptedProvider
+from warren.transport.providers.scripted import Script, ScriptedModel
 
 Capability = Literal["store", "memory", "compaction"]
 MEMORY: Final = "memory"
@@ -129,7 +129,7 @@ class Scripted:
         asked: the options of each call so far.
     """
 
-    provider: ScriptedProvider
+    provider: ScriptedModel
     said: trio.Event = attrs.field(factory=trio.Event)
     asked: list[ModelOptions] = attrs.field(factory=list)
 
@@ -174,7 +174,7 @@ class World:
     _service: Service | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.model = Scripted(ScriptedProvider(codec.from_data(Script, self.setting.script)))
+        self.model = Scripted(ScriptedModel(codec.from_data(Script, self.setting.script)))
         (self.folder / SCRIPT).write_bytes(codec.encode(self.setting.script))
 
     @property

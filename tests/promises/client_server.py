@@ -14,7 +14,7 @@ from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.gateway import serve_gateway
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedModel, ScriptedStep
 
 STEPS = (ScriptedStep(tool_calls=(ScriptedCall("dig", {"where": "here"}),)), ScriptedStep("It is dug."))
 
@@ -24,7 +24,7 @@ async def main() -> None:
     place, port = sys.argv[1], int(sys.argv[2])
     store = PostgresConfig(place, lease=2.0) if "://" in place else StoreConfig(Path(place), lease=2.0)
     config = Config(store=store, provider="digger", model="scripted")
-    runtime = open_supervisor(config, providers={"digger": ScriptedProvider(Script(STEPS))}, environ={})
+    runtime = open_supervisor(config, providers={"digger": ScriptedModel(STEPS)}, environ={})
     async with runtime as service, trio.open_nursery() as nursery:
         port = await nursery.start(serve_gateway, service, GatewayConfig(port=port))
         sys.stdout.write(json.dumps({"port": port}) + "\n")

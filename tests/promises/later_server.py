@@ -16,7 +16,7 @@ from warren.settings.config import Config, StoreConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.gateway import serve_gateway
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedModel, ScriptedStep
 
 CREDENTIAL = "the-token-of-clients-which-the-outside-does-not-have"
 STEPS = (ScriptedStep(tool_calls=(ScriptedCall("build", {}),)), ScriptedStep("It builds."))
@@ -41,7 +41,7 @@ async def build() -> ToolOutput:
 async def main() -> None:
     """Serve until killed."""
     config = Config(store=StoreConfig(Path(sys.argv[1]), lease=2.0), provider="builder", model="scripted")
-    model = {"builder": ScriptedProvider(Script(STEPS))}
+    model = {"builder": ScriptedModel(STEPS)}
     served = GatewayConfig(port=0, token=CREDENTIAL)
     runtime = open_supervisor(config, tools=[build], providers=model, environ={})
     async with runtime as service, trio.open_nursery() as nursery:

@@ -16,7 +16,7 @@ from warren.settings.tool_config import ToolsConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.gateway import serve_gateway
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedModel, ScriptedStep
 
 FORM = {"type": "object", "properties": {"colour": {"type": "string", "default": "red"}}, "required": ["colour"]}
 CALL = ScriptedCall("ask", {"schema": FORM, "then": 2.0})
@@ -29,7 +29,7 @@ async def main() -> None:
     tools = ToolsConfig(mcp_servers=(official(folder, restart="replay"),))
     store = StoreConfig(folder / "kept", lease=2.0)
     config = Config(store=store, provider="painter", model="scripted", tools=tools, gates=Gates(mcp="ask"))
-    runtime = open_supervisor(config, providers={"painter": ScriptedProvider(Script(STEPS))}, environ={})
+    runtime = open_supervisor(config, providers={"painter": ScriptedModel(STEPS)}, environ={})
     async with runtime as service, trio.open_nursery() as nursery:
         port = await nursery.start(serve_gateway, service, GatewayConfig(port=0))
         sys.stdout.write(json.dumps({"port": port}) + "\n")

@@ -16,7 +16,7 @@ from warren.settings.tool_config import McpServer, ToolsConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.gateway import serve_gateway
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedModel, ScriptedStep
 
 
 async def main() -> None:
@@ -27,7 +27,7 @@ async def main() -> None:
     gates = Gates(mcp="ask") if tool == "choose" else Gates()
     store = StoreConfig(Path(folder), lease=2.0)
     config = Config(store=store, provider="builder", model="scripted", tools=tools, gates=gates)
-    runtime = open_supervisor(config, providers={"builder": ScriptedProvider(Script(steps))}, environ={})
+    runtime = open_supervisor(config, providers={"builder": ScriptedModel(steps)}, environ={})
     async with runtime as service, trio.open_nursery() as nursery:
         port = await nursery.start(serve_gateway, service, GatewayConfig(port=0))
         sys.stdout.write(json.dumps({"port": port}) + "\n")

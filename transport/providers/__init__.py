@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Script,
         ScriptedCall,
         ScriptedError,
-        ScriptedProvider,
+        ScriptedModel,
         ScriptedStep,
         load_script,
     )
@@ -36,7 +36,7 @@ __all__ = [
     "Script",
     "ScriptedCall",
     "ScriptedError",
-    "ScriptedProvider",
+    "ScriptedModel",
     "ScriptedStep",
     "default_model",
     "known_models",
@@ -46,7 +46,7 @@ __all__ = [
 
 CLOSE_SECONDS: Final = 2.0
 _SCRIPTED: Final = frozenset(
-    {"Script", "ScriptedCall", "ScriptedError", "ScriptedProvider", "ScriptedStep", "load_script"}
+    {"Script", "ScriptedCall", "ScriptedError", "ScriptedModel", "ScriptedStep", "load_script"}
 )
 """The names of the model by a script, which are loaded on first use: few programs have one."""
 

@@ -172,12 +172,12 @@ class ModelRegistry:
         """
         if self.scripts is not None and file not in self.scripts:
             raise _unknown(f"{SCRIPTED}:{file}")
-        from warren.transport.providers.scripted import ScriptedProvider, load_script  # noqa: PLC0415 - few have a script
+        from warren.transport.providers.scripted import ScriptedModel  # noqa: PLC0415 - few have a script
 
         path = Path(file)
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
         if file not in self._players or self._players[file][0] != stamp:
-            self._players[file] = (stamp, ScriptedProvider(load_script(path)))
+            self._players[file] = (stamp, ScriptedModel.from_file(path, keep_requests=False))
         return self._players[file][1]
 
 

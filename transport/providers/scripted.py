@@ -1,19 +1,20 @@
 """A model that follows a script, for tests, demonstrations and load."""
 
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import attrs
 import trio
 
 from warren.base.errors import InvalidParamsError, ProviderCause, ProviderError
 from warren.base.fields import FieldValueError, not_negative, positive
-from warren.base.values import frozen
+from warren.base.values import define, frozen
 from warren.conversation import codec
-from warren.conversation.attachments import Attachment, File
+from warren.conversation.attachments import ANY_KIND, Attachment, File, Kind
 from warren.conversation.messages import (
     REFUSED,
     AssistantMessage,
@@ -171,19 +172,146 @@ class Script:
     strict: bool = False
 
 
-@frozen
-class ScriptedProvider:
-    """A provider that plays a script to each session: the number of assistant messages in its transcript is the step.
+Steps = Sequence[ScriptedStep | Sequence[ScriptedStep]]
+"""The steps of a model: one for each of its answers. A list is one answer of several parts."""
 
-    So one provider serves many sessions at once, and a session continues at the same step after a restart. An
-    interrupted answer with text counts as a message. Delays use trio's clock. The model's name is ignored.
+
+def say(
+    text: str = "",
+    *,
+    data: object = None,
+    chunks: Sequence[str] = (),
+    reasoning: str = "",
+    files: Sequence[File] = (),
+    delay: float = 0.0,
+    chunk_delay: float = 0.0,
+    stop_reason: StopReason | None = None,
+    usage: Usage | None = None,
+) -> ScriptedStep:
+    """Return the step of a model that answers with a text.
+
+    Args:
+        text: the answer, streamed word by word.
+        data: the answer to the request for data after it, if the turn has an output schema: a value that JSON can hold,
+            or an instance of an attrs class. Without a text it is the text as well.
+        chunks: the answer as a list of pieces, instead of `text`.
+        reasoning: the reasoning of the model, in one piece.
+        files: the files that the model makes.
+        delay: seconds before the first piece.
+        chunk_delay: seconds between two pieces of the text.
+        stop_reason: the stop reason; None is `end_turn`, or `tool_use` beside a `call`.
+        usage: the token counts; None counts four characters as a token.
+
+    Raises:
+        FieldValueError: if both `text` and `chunks` are given, or a delay is negative.
+    """
+    structured = () if data is None else (codec.encode(data).decode(),)
+    said = text or ("" if chunks or not structured else structured[0])
+    return ScriptedStep(
+        said,
+        chunks=tuple(chunks),
+        reasoning=reasoning,
+        files=tuple(files),
+        delay=delay,
+        chunk_delay=chunk_delay,
+        stop_reason=stop_reason,
+        usage=usage,
+        structured=structured,
+    )
+
+
+def call(name: str, /, **args: Any) -> ScriptedStep:
+    """Return the step of a model that calls a tool with these arguments.
+
+    Several calls of one answer are a list: `[call("dig", where="here"), call("dig", where="there")]`. To set the id of
+    a call or to play broken JSON, write `ScriptedStep(tool_calls=(ScriptedCall(…),))`.
+    """
+    return ScriptedStep(tool_calls=(ScriptedCall(name, args),))
+
+
+def fail(
+    message: str = "the script says so",
+    *,
+    cause: str = "scripted",
+    retryable: bool = False,
+    retry_after: float | None = None,
+    times: int | None = None,
+) -> ScriptedStep:
+    """Return the step of a model whose call fails with a ProviderError.
+
+    Args:
+        message: the text of the error.
+        cause: its cause; `bad_request` means that the prompt is refused.
+        retryable: whether the runtime calls the model again.
+        retry_after: seconds that the model asks to wait before that.
+        times: number of calls of this step that fail before one succeeds; None fails all. The answer that then comes is
+            beside it in a list: `[fail(retryable=True, times=2), say("Here I am.")]`.
+
+    Raises:
+        FieldValueError: if `retry_after` is negative, or `times` is below 1.
+    """
+    return ScriptedStep(error=ScriptedError(message, cause, retryable, retry_after, times))
+
+
+@define(eq=False, init=False)
+class ScriptedModel:
+    """A model that plays a script to each session: the number of the model's answers in the context is the step.
+
+    So one model serves many sessions at once, and a session continues at the same step after a restart. An interrupted
+    answer with text counts. Delays use trio's clock. The model's name is ignored.
+
+    `ScriptedModel([call("dig", where="here"), say("Dug.")])` calls a tool, and answers once it has the result.
+
+    Attributes:
+        script: its steps.
+        requests: copies of the requests so far, of all sessions, oldest first.
     """
 
+    kinds: ClassVar[frozenset[Kind]] = ANY_KIND
     script: Script
-    _failures: dict[int, int] = attrs.field(factory=dict, repr=False, eq=False)
+    requests: list[ModelRequest] = attrs.field(repr=False)
+    _keeps: bool = attrs.field(repr=False)
+    _failures: dict[int, int] = attrs.field(repr=False)
+
+    def __init__(
+        self, steps: Steps | Script, *, loop: bool = False, strict: bool = False, keep_requests: bool = True
+    ) -> None:
+        """Make a model.
+
+        Args:
+            steps: what it does, answer by answer: `say`, `call`, `fail`, a list of them for an answer of several parts,
+                or a whole script.
+            loop: whether the script begins again after its last step; if not, calls past the end fail with the cause
+                `script_ended`. A script may say so itself.
+            strict: whether a call fails if its request is not the one that its step was recorded for. A script may say
+                so itself.
+            keep_requests: whether `requests` is filled. A model that serves for long leaves that out.
+
+        Raises:
+            FieldValueError: if there is no step, a step is none, or the parts of one do not go together.
+        """
+        script = (
+            steps if isinstance(steps, Script) else Script(tuple(_step_of(at, each) for at, each in enumerate(steps)))
+        )
+        self.script = attrs.evolve(script, loop=script.loop or loop, strict=script.strict or strict)
+        self.requests = []
+        self._keeps = keep_requests
+        self._failures = {}
+
+    @classmethod
+    def from_file(
+        cls, path: Path | str, *, loop: bool = False, strict: bool = False, keep_requests: bool = True
+    ) -> "ScriptedModel":
+        """Return the model of a script in a file, such as one that `warren record` has written.
+
+        Raises InvalidParamsError with the file and the bad field. See `__init__` for the arguments.
+        """
+        return cls(load_script(Path(path)), loop=loop, strict=strict, keep_requests=keep_requests)
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Play the next step of the session. Raises ProviderError if the step fails or the script has ended."""
+        if self._keeps:
+            self.requests.append(attrs.evolve(request, messages=tuple(request.messages)))  # the context goes on growing
         number = _answers(request.messages)
         if request.answer_schema is not None and (asked := asked_at(request.messages)) is not None:
             return await self._data(request, asked, emit)
@@ -231,6 +359,33 @@ class ScriptedProvider:
         # A script may name a cause that is not listed, as a provider of a newer version may.
         cause = cast("ProviderCause", error.cause)
         raise ProviderError(error.message, cause=cause, retryable=error.retryable, retry_after=error.retry_after)
+
+
+def _step_of(at: int, given: object) -> ScriptedStep:
+    """Return a step of a model. Raises FieldValueError if it is none."""
+    if isinstance(given, ScriptedStep):
+        return given
+    parts = list[ScriptedStep]()
+    for part in given if isinstance(given, Sequence) and not isinstance(given, str) else (given,):
+        if not isinstance(part, ScriptedStep):
+            shown = f"{type(part).__name__} ({reprlib.repr(part)})"
+            raise FieldValueError(f"steps[{at}]", f"is a value of type {shown}: write say(…), call(…) or fail(…)")
+        parts.append(part)
+    return _joined(at, parts)
+
+
+def _joined(at: int, parts: Sequence[ScriptedStep]) -> ScriptedStep:
+    """Return one step of several parts: their calls and files one after the other, and what only one of them has."""
+    found = dict[str, Any]()
+    for field in attrs.fields(ScriptedStep):
+        given = [value for part in parts if (value := getattr(part, field.name)) != field.default]
+        if len(given) > 1 and field.name not in ("tool_calls", "files"):
+            raise FieldValueError(
+                f"steps[{at}]", f"has {field.name} twice: an answer has one, further answers are steps"
+            )
+        if given:
+            found[field.name] = sum(given, ()) if len(given) > 1 else given[0]
+    return ScriptedStep(**found)
 
 
 def _shown(part: object) -> str:

@@ -37,7 +37,7 @@ from warren.models.tools import tool
 from warren.settings.config import Config, Limits
 from warren.storage.sqlite.file import FILE_NAME
 from warren.transport.acp.listing import LOOKED_AT, PAGE
-from warren.transport.providers.scripted import Script, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedModel, ScriptedStep
 
 CALL = ToolUseBlock("c1", "look", {"at": "door"})
 
@@ -152,7 +152,7 @@ async def test_a_turn_is_told_in_order() -> None:
 
 async def test_the_data_of_an_answer_is_in_its_meta(tmp_path: Path) -> None:
     """A session whose answers have a schema tells their data with the answer, and again when it is loaded."""
-    model = ScriptedProvider(Script((ScriptedStep("It is Ann.", structured=('{"name": "Ann"}',)), ScriptedStep("Hm."))))
+    model = ScriptedModel((ScriptedStep("It is Ann.", structured=('{"name": "Ann"}',)), ScriptedStep("Hm.")))
     meta = {"warren/structured_output": {"name": "Ann"}}
     async with open_runtime(model, store=tmp_path) as service, connect(service) as client:
         session_id = await new_session(service, output_schema={"type": "object"}, structured_output_retries=0)

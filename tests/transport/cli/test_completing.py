@@ -9,7 +9,7 @@ from tests.transport.cli.process import Cli
 from warren.models.tools import ToolOutput, current_call, tool
 from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedModel, ScriptedStep
 
 STEPS = (ScriptedStep(tool_calls=(ScriptedCall("build", {}),)), ScriptedStep("It builds."))
 
@@ -27,7 +27,7 @@ async def test_a_result_from_the_shell(cli: Cli, *, is_json: bool) -> None:
         return ToolOutput.later(tokens[0])
 
     config = Config(store=StoreConfig(cli.folder / "kept"), provider="builder", model="scripted")
-    model = {"builder": ScriptedProvider(Script(STEPS))}
+    model = {"builder": ScriptedModel(STEPS)}
     opened = partial(open_supervisor, config, tools=[build], providers=model, environ={})
     async with opened() as service, trio.open_nursery() as nursery:
         nursery.start_soon(partial(service.create_session, "go", idempotency_key="k"))

@@ -33,7 +33,7 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.models.model import Emitted, ModelChoice
-from warren.transport.providers import Script, ScriptedCall, ScriptedProvider, ScriptedStep, open_providers
+from warren.transport.providers import Script, ScriptedCall, ScriptedModel, ScriptedStep, open_providers
 
 KATAN_STARTS_WITHIN = 30.0
 SCRIPT = Script((ScriptedStep(text="hello from the script", tool_calls=(ScriptedCall("weather"),)),), loop=True)
@@ -91,7 +91,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 @asynccontextmanager
 async def offline(model: str) -> AsyncIterator[ModelChoice]:
     """Open one of the offline providers."""
-    async with open_providers({}, extra={"scripted": ScriptedProvider(SCRIPT)}) as providers:
+    async with open_providers({}, extra={"scripted": ScriptedModel(SCRIPT)}) as providers:
         yield providers.resolve(model, None)
 
 

@@ -8,20 +8,23 @@ import pytest
 import trio
 
 from warren.base.errors import InvalidParamsError, ProviderError
+from warren.base.fields import FieldValueError
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
-from warren.transport.providers import Script, ScriptedProvider, load_script, open_providers
-from warren.transport.providers.scripted import MAX_SCRIPT
+from warren.settings.config import Config
+from warren.transport.embed import open_supervisor
+from warren.transport.providers import Script, ScriptedModel, ScriptedStep, load_script, open_providers
+from warren.transport.providers.scripted import MAX_SCRIPT, call, fail, say
 
 
-def player(*steps: dict[str, Any], **options: object) -> ScriptedProvider:
+def player(*steps: dict[str, Any], **options: object) -> ScriptedModel:
     """Return the provider of a script given as data."""
-    return ScriptedProvider(codec.from_data(Script, {"steps": list(steps)} | options))
+    return ScriptedModel(codec.from_data(Script, {"steps": list(steps)} | options))
 
 
-async def play(provider: ScriptedProvider, number: int = 0, pieces: list[Piece] | None = None) -> ModelReply:
+async def play(provider: ScriptedModel, number: int = 0, pieces: list[Piece] | None = None) -> ModelReply:
     """Call the model in a session that has had so many answers."""
     messages: list[Message] = [UserMessage("hello")]
     for _answer in range(number):
@@ -184,3 +187,89 @@ async def test_file(tmp_path: Path) -> None:
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
         second = providers.resolve(f"scripted:{file}", None)
         assert (await second.provider.complete(request, lambda _: None)).message.text == "changed"
+
+
+async def test_a_model_by_hand() -> None:
+    """Steps are answers, one after the other; a list is one answer, and its parts add up."""
+    usage = Usage(7, 3)
+    model = ScriptedModel(
+        [
+            [say("Let me see.", usage=usage), call("dig", where="here", name="n"), call("dig", where="there")],
+            say(chunks=["It ", "is dug."], reasoning="hm"),
+        ]
+    )
+    first = await play(model)
+    assert first.message.blocks == (
+        TextBlock("Let me see."),
+        ToolUseBlock("call-0-0", "dig", {"where": "here", "name": "n"}),
+        ToolUseBlock("call-0-1", "dig", {"where": "there"}),
+    )
+    assert (first.message.stop_reason, first.usage) == ("tool_use", usage)
+    pieces: list[Piece] = []
+    assert (await play(model, 1, pieces)).message.text == "It is dug."
+    assert pieces == [ReasoningPiece("hm"), TextPiece("It "), TextPiece("is dug.")]
+    with pytest.raises(ProviderError, match="ended after 2 steps"):
+        await play(model, 2)
+    assert (await play(ScriptedModel([say("one")], loop=True), 2)).message.text == "one"
+
+
+async def test_a_model_fails_by_hand() -> None:
+    """A failure has its cause; with `times` the answer beside it comes after so many of them."""
+    model = ScriptedModel([[fail("please wait", cause="rate_limited", retryable=True, times=1), say("Here I am.")]])
+    with pytest.raises(ProviderError, match="please wait") as caught:
+        await play(model)
+    assert (caught.value.cause, caught.value.retryable) == ("rate_limited", True)
+    assert (await play(model)).message.text == "Here I am."
+
+
+async def test_a_model_gives_data_by_hand() -> None:
+    """Data is the answer to the request for data, and the text too if there is none."""
+    assert say(data={"cents": 5}) == ScriptedStep('{"cents":5}', structured=('{"cents":5}',))
+    assert say("Done.", data=[1]) == ScriptedStep("Done.", structured=("[1]",))
+    async with open_supervisor(Config(model="mine"), providers={"mine": ScriptedModel([say(data={"cents": 5})])}) as it:
+        schema = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
+        result = await it.create_session("How much?", output_schema=schema)
+    assert result.structured_output == {"cents": 5}
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (["hello"], r"steps\[0\] is a value of type str \('hello'\): write say\(…\), call\(…\) or fail\(…\)"),
+        ([say("a"), [say("b"), None]], r"steps\[1\] is a value of type NoneType \(None\): write say"),
+        ([[say("a"), say("b")]], r"steps\[0\] has text twice: an answer has one, further answers are steps"),
+        ([[fail(), fail("again")]], r"steps\[0\] has error twice"),
+        ([[say("a"), say(chunks=["b"])]], "chunks cannot be given together with text"),
+        ([], "steps must not be empty"),
+    ],
+)
+def test_a_step_that_is_none(steps: Any, said: str) -> None:
+    """A mistake in a script is found when the model is made, and its place is named."""
+    with pytest.raises(FieldValueError, match=said):
+        ScriptedModel(steps)
+
+
+async def test_requests_are_kept_as_they_were(tmp_path: Path) -> None:
+    """Each is a copy, which does not grow with the conversation; a script by its file keeps none."""
+    model = ScriptedModel([say("one"), say("two")])
+    async with open_supervisor(Config(model="mine"), providers={"mine": model}) as service:
+        session = (await service.create_session("first")).session_id
+        await service.start_turn(session, "second")
+    said = [[each.content for each in request.messages if isinstance(each, UserMessage)] for request in model.requests]
+    assert said == [["first"], ["first", "second"]]
+    (tmp_path / "script.json").write_text('{"steps": [{"text": "a"}]}', encoding="utf-8")
+    async with open_providers({}) as providers:
+        choice = providers.resolve(f"scripted:{tmp_path / 'script.json'}", None)
+    played = choice.provider
+    assert isinstance(played, ScriptedModel)
+    await play(played)
+    assert played.requests == []
+
+
+def test_a_model_of_a_file(tmp_path: Path) -> None:
+    """A recorded script can be made strict; a file that is none is refused with its name."""
+    path = tmp_path / "script.json"
+    path.write_text('{"steps": [{"text": "a"}]}', encoding="utf-8")
+    assert ScriptedModel.from_file(path, strict=True).script == Script((ScriptedStep("a"),), strict=True)
+    with pytest.raises(InvalidParamsError, match=r"nothing\.json"):
+        ScriptedModel.from_file(tmp_path / "nothing.json")

@@ -25,7 +25,7 @@ from warren.conversation.usage import Usage
 from warren.models.model import Emitted, ModelRequest
 from warren.structured.output import correction
 from warren.structured.output import request as question
-from warren.transport.providers import Script, ScriptedProvider, ScriptedStep, open_providers
+from warren.transport.providers import ScriptedModel, ScriptedStep, open_providers
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 LIST = {"type": "array"}
@@ -181,7 +181,7 @@ async def test_the_echo_repeats_itself() -> None:
 async def test_a_script_has_answers_of_its_own() -> None:
     """They come one an attempt, then the step's text; the session's next step is not touched by them."""
     steps = (ScriptedStep(text="one", structured=("a", "b")), ScriptedStep(text="two"))
-    script = ScriptedProvider(Script(steps))
+    script = ScriptedModel(steps)
     context: list[Message] = [User("hi"), AssistantMessage((TextBlock("one"),)), question(SCHEMA)]
     heard = []
     for _attempt in range(3):

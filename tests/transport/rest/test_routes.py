@@ -23,7 +23,7 @@ from warren.models.tools import tool
 from warren.reports.health import Status
 from warren.settings.config import Config, Limits
 from warren.transport.embed import open_supervisor
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedModel, ScriptedStep
 from warren.transport.rest.routes import ROUTES
 
 
@@ -245,7 +245,7 @@ async def test_a_call_that_was_decided_is_known() -> None:
         return "a hole"
 
     config = Config(provider="model", model="scripted", switches=Switches(shell="enable"), gates=Gates(shell="ask"))
-    runtime = open_supervisor(config, tools=[dig], providers={"model": ScriptedProvider(Script(steps))}, environ={})
+    runtime = open_supervisor(config, tools=[dig], providers={"model": ScriptedModel(steps)}, environ={})
     async with runtime as service, rest(service) as http, trio.open_nursery() as nursery:
         here = (await http.post("/sessions", json={"prompt": None})).headers["location"]
         nursery.start_soon(partial(http.post, f"{here}/messages", json={"prompt": "Dig."}))
