@@ -383,6 +383,8 @@ class Enqueue(Operation[Enqueued]):
 class EndInputs(Operation[None]):
     """Remove inputs without a turn from a session's inbox, with their outcome. Ignores inputs that are not there.
 
+    Without effect on a session that is archived or deleted: its end has told others all that they hear of it.
+
     Attributes:
         session_id: the session.
         inputs: the inputs and their outcome.

@@ -112,7 +112,7 @@ async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> No
     session, state, holder_name = await owner_of(db, holder, operation.session_id)
     if holder_name is not None:
         raise leased(operation.session_id, holder_name)
-    if state != DELETED:
+    if state == OPEN:
         await store_outcome(db, session, operation.inputs)
         await send(db, operation.sends)
 

@@ -53,6 +53,6 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
 def end_inputs(operation: EndInputs, db: apsw.Connection, holder: Holder) -> None:
     """Change the rows of inputs."""
     key, state = writable(db, holder, operation.session_id)
-    if state != DELETED:
+    if state == OPEN:
         store_outcomes(db, [(key, operation.inputs)])
         send(db, operation.sends)

@@ -18,6 +18,7 @@ from warren.models.tools import ToolCall
 from warren.settings.config import Limits
 from warren.storage.operations import (
     Archive,
+    Claimed,
     Commit,
     Delegate,
     Delete,
@@ -82,7 +83,7 @@ class Record:
         worn: the turns that had taken more processes down than a turn may, by session and number of the first event,
             each with the number of processes: they are to be ended, and no others.
         children: the child sessions that were made, with their places.
-        deleted: the sessions that were deleted.
+        over: the sessions that were archived or deleted.
         told: for each child session the notices of its end that were put on their way to its parent.
         cancelled: the sessions that were told that nobody waits for them any more.
         dues: the times before which no turn takes some prompts, by name, in seconds since 1970.
@@ -107,12 +108,13 @@ class Record:
     asked: set[tuple[str, str]] = attrs.field(factory=set)
     children: dict[str, Delegation] = attrs.field(factory=dict)
     told: dict[str, list[Input]] = attrs.field(factory=dict)
-    deleted: set[str] = attrs.field(factory=set)
+    over: set[str] = attrs.field(factory=set)
     cancelled: set[str] = attrs.field(factory=set)
     dues: dict[str | None, float] = attrs.field(factory=dict)
     first_asked: dict[str | None, float] = attrs.field(factory=dict)
     _newest: dict[str, int] = attrs.field(factory=dict)
-    _turns: dict[str, tuple[tuple[str, int], OpenTurn]] = attrs.field(factory=dict)
+    _turns: dict[str, tuple[str, OpenTurn]] = attrs.field(factory=dict)
+    _claimed: dict[str, set[str]] = attrs.field(factory=dict)  # who has had a session since its newest commit
 
     def note(self, text: str) -> None:
         """Add a line to the diary."""
@@ -170,12 +172,14 @@ class Record:
             if isinstance(outcome, WarrenError):
                 continue
             self._wrote(node, each)
+            if isinstance(outcome, Claimed):
+                self._claimed.setdefault(each.session_id, set()).add(node)
 
     def _wrote(self, node: str, change: Operation[Any]) -> None:
-        if isinstance(change, Delete):
-            self.deleted.add(change.session_id)
-        # The store takes no notice of inputs that end in a session that is gone.
-        of_gone = isinstance(change, EndInputs) and change.session_id in self.deleted
+        if isinstance(change, Archive | Delete):
+            self.over.add(change.session_id)
+        # The store takes no notice of inputs that end in a session that has ended.
+        of_gone = isinstance(change, EndInputs) and change.session_id in self.over
         if isinstance(change, Commit | EndInputs | Archive | Delete) and not of_gone:
             for sent in change.sends:
                 self._sent(sent)
@@ -232,27 +236,25 @@ class Record:
     def _count_deaths(self, node: str, commit: Commit) -> None:
         """Note how often processes have ended during a turn: each process that goes on with it counts that.
 
-        One that lost its lease to another process, and got it back before that one stored anything, may count its own
-        end: nothing in the store tells it from the end of the other one.
+        One that goes on with its own turn counts no end, unless another process has had the session meanwhile: if that
+        one has stored nothing, nothing in the store tells the end of the one from the end of the other.
         """
         session_id, turn = commit.session_id, commit.record.turn
-        before = self._turns.pop(session_id, None)
+        before, claimed = self._turns.pop(session_id, None), self._claimed.pop(session_id, set())
         if turn is not None:
-            self._turns[session_id] = (node, commit.lease.epoch), turn
+            self._turns[session_id] = node, turn
         if before is None:
             return
-        (earlier, epoch), kept = before
+        earlier, kept = before
         deaths = kept.deaths + (not kept.parked and earlier != node)
-        most = kept.deaths + (not kept.parked and (earlier, epoch) != (node, commit.lease.epoch))
+        most = kept.deaths + (not kept.parked and (earlier != node or bool(claimed - {node})))
         if turn is None:
             if most > RESUMPTIONS:
                 self.worn[session_id, kept.first_seq] = most
         elif kept.began == turn.began and session_id not in self.unsure:
-            if (kept.resumed, kept.parked) == (
-                turn.resumed,
-                turn.parked,
-            ):  # it does not go on: it stores something else
-                self._turns[session_id] = (earlier, epoch), turn
+            # If neither differs, it does not go on: it stores something else.
+            if (kept.resumed, kept.parked) == (turn.resumed, turn.parked):
+                self._turns[session_id], self._claimed[session_id] = (earlier, turn), claimed
             elif turn.deaths < deaths:
                 self.blame(f"{node} goes on with a turn, and does not count the end of {earlier}")
             elif turn.deaths > most:

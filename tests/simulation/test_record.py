@@ -9,6 +9,7 @@ import trio
 
 from tests.simulation.record import RESUMPTIONS, Record
 from tests.storage.samples import step
+from warren.storage.operations import Claim, Claimed
 
 pytestmark = pytest.mark.virtual_time
 FIRST: dict[str, Any] = {"resumed": 1, "deaths": 1}
@@ -16,12 +17,18 @@ AGAIN: dict[str, Any] = {"resumed": 2, "deaths": 1}
 
 
 LAST: dict[str, Any] = {"resumed": RESUMPTIONS, "deaths": RESUMPTIONS}
+CLAIMS: dict[str, Any] = {"claims": True}
+"""In place of a commit: a process takes the session."""
 
 
 def written(steps: Sequence[tuple[str, dict[str, Any] | None]]) -> Record:
     """Return the record of commits of an open turn by some processes; None stands for one that ends it."""
     record = Record()
     for name, values in steps:
+        if values is CLAIMS:
+            commit = step("s")
+            record.wrote(name, [Claim("s")], [Claimed(commit.record, commit.lease)])
+            continue
         commit = step("s", **(values or {}))
         lease = attrs.evolve(commit.lease, epoch=("anna", "berta").index(name))
         after = commit.record if values is not None else commit.record.changed(turn=None, turn_open=False)
@@ -39,6 +46,10 @@ def written(steps: Sequence[tuple[str, dict[str, Any] | None]]) -> Record:
         ([("anna", FIRST | {"parked": True}), ("berta", FIRST), ("berta", AGAIN)], False),  # it has only woken the turn
         ([("anna", FIRST), ("berta", AGAIN | {"deaths": 3})], True),  # only one has ended
         ([("anna", FIRST), ("anna", AGAIN | {"deaths": 2})], True),
+        ([("anna", FIRST), ("anna", CLAIMS), ("anna", AGAIN | {"deaths": 2})], True),  # its lease has lapsed alone
+        ([("anna", FIRST), ("berta", CLAIMS), ("anna", AGAIN | {"deaths": 2})], False),  # berta may have ended
+        ([("anna", FIRST), ("berta", CLAIMS), ("anna", CLAIMS), ("anna", AGAIN)], False),
+        ([("anna", FIRST), ("berta", CLAIMS), ("anna", AGAIN | {"deaths": 3})], True),
         ([("anna", LAST), ("berta", {"resumed": RESUMPTIONS + 1, "deaths": RESUMPTIONS + 1})], True),  # once too often
     ],
 )

@@ -164,7 +164,8 @@ async def delete(local: Local, call: DeleteRequest) -> None:
     except (SessionNotFoundError, StoreError) as exc:
         if supervisor.find(session_id) is not None:
             raise  # its actor lives, and must not be robbed of its rows
-        if isinstance(exc, StoreError) and exc.away:
+        # Any other fault of the store says nothing of the session, whose actor has more to store than that it is gone.
+        if isinstance(exc, StoreError) and exc.cause != "corrupt":
             raise
         # Deleted before, which is fine, or damaged so that no actor can load it.
         await erase(session_id, shared.storage, shared.memory, entry)

@@ -14,6 +14,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import crash
+from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of, transcript
 from warren.actors.calls.service import Service
@@ -25,6 +26,7 @@ from warren.base.errors import (
     ProviderError,
     SessionNotFoundError,
     SessionNotRunningError,
+    StoreError,
     WarrenError,
 )
 from warren.conversation.budget import Budget
@@ -250,6 +252,27 @@ async def test_a_child_that_is_retired_answers(tmp_path: Path, how: str) -> None
         await getattr(service, how)(child.session_id)
         with trio.fail_after(2):
             assert (await asked.value()).text == "done: delegate pay"
+        (result,) = await results(service, session_id)
+    assert result.is_error
+
+
+async def test_a_child_that_the_store_cannot_load_is_not_deleted(tmp_path: Path) -> None:
+    """Its parent would never hear of it, and wait for ever: the next delete is one of a child that answers."""
+    config, faults, key = attrs.evolve(CONFIG, gates=Gates(memory="ask")), Faults(), {"idempotency_key": "k"}
+    async with Office().open(tmp_path, config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "delegate pay", mode="queue", **key)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    async with Office().open(tmp_path, config, faults=faults) as service:
+        (child,) = await children(service, session_id)
+        faults.crash_before = 1
+        with pytest.raises(StoreError, match="crash"):
+            await service.delete(child.session_id)
+        await service.delete(child.session_id)
+        with trio.fail_after(2):
+            ended = await service.start_turn(session_id, "delegate pay", mode="queue", **key)
+        assert ended.text == "done: delegate pay"
         (result,) = await results(service, session_id)
     assert result.is_error
 

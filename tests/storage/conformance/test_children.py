@@ -27,6 +27,7 @@ from warren.storage.operations import (
     Enqueue,
     InputOutcome,
     Lease,
+    Operation,
     Sent,
     StoreAnswer,
 )
@@ -126,6 +127,16 @@ async def test_a_notice_comes_with_a_commit(home: Home, tmp_path: Path) -> None:
         assert [(session_id, each.number) for session_id, each in told] == [("a", found.number), ("c", prompt)]
         assert told[0][1] == found
         assert await store.read(WaitingNotices(["b"])) == []
+
+
+@pytest.mark.parametrize("end", [Archive("b", None, Lease(1)), Delete("b", None)], ids=["archive", "delete"])
+async def test_a_session_that_has_ended_tells_nobody_more(home: Home, tmp_path: Path, end: Operation[None]) -> None:
+    """Its end has told its parent: a prompt that was to end without a turn meanwhile tells it nothing again."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        await done(store, attrs.evolve(end, sends=(Sent("a", notice()),)))  # type: ignore[misc] # both have it
+        await store.write([EndInputs("b", InputOutcome(), (Sent("a", notice()),))])
+        assert await notices(store, "a") == ["answer"]
 
 
 async def test_an_answer_settles_its_notice(home: Home, tmp_path: Path) -> None:
