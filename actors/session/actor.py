@@ -1275,7 +1275,9 @@ class SessionActor:
         asked = self._mail or self.mailbox.waiting or self._has_work or conversation.inbox.has_callers
         tools = any(not each.of_client for each in self._turn_tools.values())  # they would be gone
         held = tools or self.background.waits or (self._stays and conversation.current and conversation.sleeps)
-        leaves = machine.state is State.LEAVING and not (asked or held or self._errands or conversation.pending)
+        # The mail goes before results: an errand may have ended whose request is not answered yet.
+        errands = self._errands or self._results
+        leaves = machine.state is State.LEAVING and not (asked or held or errands or conversation.pending)
         self._perform(machine.step(Signal.LEFT if leaves else Signal.STAYS))
 
     def terminate(self, error: Callable[[], WarrenError]) -> None:

@@ -1,9 +1,10 @@
 """A durable turn whose calls all wait needs no task and no process: an answer, or the time, wakes it."""
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import attrs
@@ -18,6 +19,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of, transcript
 from warren.actors.calls.service import Service
+from warren.actors.protocol import LeaveMemory
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -35,8 +37,10 @@ from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import ClientGoneError, Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
 from warren.storage.operations import Commit, StoreAnswer
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite.file import FILE_NAME
 
+R = TypeVar("R")
 pytestmark = pytest.mark.virtual_time
 DAY = 24 * 3600.0
 WEEK = Config(gates=Gates(callback="ask"), limits=Limits(approval_timeout=30 * DAY))
@@ -307,6 +311,26 @@ async def left(service: Service) -> str:
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     return session_id
+
+
+async def test_a_decision_as_the_session_leaves_memory(tmp_path: Path) -> None:
+    """Whoever repeats it is answered, though the session is told to leave when the store has just been asked."""
+    leaves = False
+
+    async def run(function: Callable[[], R], /) -> R:
+        found = await inline_runner(function)
+        if leaves and (actor := actor_of(service, session_id)) is not None:
+            actor.mailbox.tell(LeaveMemory())  # in the moment in which whoever has asked the store goes on
+        return found
+
+    async with Desk().open(tmp_path, runner=run) as service:
+        session_id = await left(service)
+        await service.approve_tool(session_id, "call-0-0", "deny")
+        await trio.sleep(1)
+        leaves = True
+        await service.approve_tool(session_id, "call-0-0", "deny")
+        with pytest.raises(InvalidParamsError, match="was denied"):
+            await service.approve_tool(session_id, "call-0-0", "allow")
 
 
 async def test_prompts_meanwhile(tmp_path: Path) -> None:

@@ -258,10 +258,10 @@ async def test_a_child_that_is_retired_answers(tmp_path: Path, how: str) -> None
 
 async def test_a_child_that_the_store_cannot_load_is_not_deleted(tmp_path: Path) -> None:
     """Its parent would never hear of it, and wait for ever: the next delete is one of a child that answers."""
-    config, faults, key = attrs.evolve(CONFIG, gates=Gates(memory="ask")), Faults(), {"idempotency_key": "k"}
+    config, faults = attrs.evolve(CONFIG, gates=Gates(memory="ask")), Faults()
     async with Office().open(tmp_path, config) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
-        ask(nursery, service.start_turn, session_id, "delegate pay", mode="queue", **key)
+        ask(nursery, service.start_turn, session_id, "delegate pay", mode="queue", idempotency_key="k")
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     async with Office().open(tmp_path, config, faults=faults) as service:
@@ -271,7 +271,7 @@ async def test_a_child_that_the_store_cannot_load_is_not_deleted(tmp_path: Path)
             await service.delete(child.session_id)
         await service.delete(child.session_id)
         with trio.fail_after(2):
-            ended = await service.start_turn(session_id, "delegate pay", mode="queue", **key)
+            ended = await service.start_turn(session_id, "delegate pay", mode="queue", idempotency_key="k")
         assert ended.text == "done: delegate pay"
         (result,) = await results(service, session_id)
     assert result.is_error
