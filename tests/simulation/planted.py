@@ -148,8 +148,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "the endings of keys are not stored",
         "storage/sqlite/inbox.py",
-        """db.execute(_END, (inputs.outcome.decode(), session, number))""",
-        """db.execute(_END, ("", session, number))""",
+        """found = [(number, key, inputs.outcome.decode())""",
+        """found = [(number, key, "")""",
         "Who asks under a key is told how its turn has ended.",
         "true_end",
         soon=True,
