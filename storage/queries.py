@@ -19,7 +19,7 @@ from warren.conversation.inputs import Numbered
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
-from warren.conversation.views import TurnState
+from warren.conversation.views import ChildCount, TurnState
 from warren.conversation.waits import Wait, WaitReason
 from warren.conversation.webhooks import Post, PostState, Webhook
 from warren.reports.audit import AuditPage
@@ -62,6 +62,11 @@ class HasSession(Query[bool]):
 @frozen
 class SessionRow(OfSession[SessionRecord | None]):
     """A session's record; None for a session that is not here or was deleted."""
+
+
+@frozen
+class Children(OfSession[ChildCount]):
+    """The number of child sessions that a session has. The read costs as much as all of them."""
 
 
 @frozen

@@ -19,6 +19,7 @@ from warren.conversation.records import MessageRow, SessionRecord
 from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.triggers import key_of as key_of_delivery
+from warren.conversation.views import ChildCount
 from warren.conversation.waits import Wait
 from warren.conversation.webhooks import Post, Webhook
 from warren.reports.audit import AuditPage, cursor_of
@@ -52,6 +53,12 @@ def _record(store: Contents, query: ask.SessionRow) -> SessionRecord | None:
 def _load(store: Contents, query: ask.SessionStart) -> StoredSession | None:
     session = store.sessions.get(query.session_id)
     return None if session is None else StoredSession(session.record, session.record.last_seq)
+
+
+def _children(store: Contents, query: ask.Children) -> ChildCount:
+    children = [each for each in _of(store, query.tenant) if each.is_child_of(query.session_id)]
+    there = [each for each in children if not each.record.archived]
+    return ChildCount(len(there), sum(each.works_first for each in there))
 
 
 def _holder(store: Contents, query: ask.SessionHolder) -> Node | None:
@@ -433,6 +440,7 @@ def _rows(found: Iterable[R]) -> Rows[R]:
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.HasSession: _has,
     ask.SessionRow: _record,
+    ask.Children: _children,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: _waiting,
     ask.WaitingNotices: _notices,

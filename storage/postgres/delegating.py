@@ -5,11 +5,14 @@ from typing import Final
 
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
+from warren.conversation.views import ChildCount
 from warren.storage.operations import FIRST, Delegate
 from warren.storage.postgres import audit
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.reading import OF, Reading
+from warren.storage.queries import Children
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
 from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
 
@@ -20,10 +23,14 @@ _WAITS: Final = """
     SELECT FROM warren.waits WHERE session = $1::int8 AND wait_id = $2 AND reason = 'child' AND state = 'waiting'
 """
 # The prompt of a child has an outcome once its turn has ended; while it runs, that may be an empty one.
-_AT_WORK: Final = f"""
-    SELECT count(*) FROM warren.sessions s WHERE delegated_by = $1 AND state = {OPEN} AND EXISTS (
-        SELECT FROM warren.inbox i
+_WORKS: Final = f"""
+    EXISTS (SELECT FROM warren.inbox i
         WHERE i.session = s.key AND i.key = '{FIRST_PROMPT}' AND coalesce(i.outcome, '') = '')
+"""
+_AT_WORK: Final = f"SELECT count(*) FROM warren.sessions s WHERE delegated_by = $1 AND state = {OPEN} AND {_WORKS}"
+_COUNTS: Final = f"""
+    SELECT {_WORKS} AS works, count(*) FROM warren.sessions s
+    WHERE delegated_by = $1 AND state = {OPEN} AND {OF} GROUP BY works
 """
 # Few have so many at all: else each of a thousand children would have all those before it counted.
 _MANY: Final = "SELECT FROM warren.sessions WHERE delegated_by = $1 LIMIT 1 OFFSET $2::int8"
@@ -68,3 +75,9 @@ async def delegate(operation: Delegate, db: Connection, holder: Holder) -> int |
     number: int = await db.value(_ADD_PROMPT, child, escaped(prompt.input_id), prompt.key, body)
     await audit.add(db, (operation.audit,))
     return number
+
+
+async def count(at: Reading, query: Children) -> ChildCount:
+    """Return the number of children."""
+    counts: dict[bool, int] = dict(await at.db.fetch(_COUNTS, escaped(query.session_id), query.tenant))
+    return ChildCount(sum(counts.values()), counts.get(True, 0))

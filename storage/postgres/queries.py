@@ -14,7 +14,7 @@ from warren.conversation.records import EventRow, MessageRow, SessionRecord, Spa
 from warren.conversation.views import TurnState
 from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
-from warren.storage.postgres import attachments, audit, inbox, ledger, schedules, triggers, waits, webhooks
+from warren.storage.postgres import attachments, audit, delegating, inbox, ledger, schedules, triggers, waits, webhooks
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard
@@ -435,6 +435,7 @@ async def _news(at: Reading, query: ask.StoreNews) -> News:
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]]]] = {
     ask.HasSession: _has,
     ask.SessionRow: _record,
+    ask.Children: delegating.count,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id, query.tenant),
     ask.WaitingNotices: lambda at, query: inbox.notices(at.db, query.session_ids),

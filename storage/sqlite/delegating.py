@@ -7,13 +7,16 @@ import apsw
 
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
+from warren.conversation.views import ChildCount
 from warren.storage.operations import FIRST, Delegate
+from warren.storage.queries import Children
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
 from warren.storage.rows import ARCHIVED, COLUMNS, OPEN, microseconds, record_to_row
 from warren.storage.sqlite import audit
 from warren.storage.sqlite.columns import NEXT_CHANGE
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import PLACES
+from warren.storage.sqlite.reading import Reading
 
 # Few have so many children at all: else each of a thousand would have all those before it counted.
 _PARENT: Final = """
@@ -23,10 +26,13 @@ _PARENT: Final = """
     FROM (SELECT 1) LEFT JOIN sessions AS parent ON parent.session_id = ?1
 """
 # The prompt of a child has an outcome once its turn has ended; while it runs, that may be an empty one.
-_AT_WORK: Final = f"""
-    SELECT count(*) FROM sessions WHERE delegated_by = ? AND state = {OPEN} AND EXISTS (
-        SELECT 1 FROM inbox
+_WORKS: Final = f"""
+    EXISTS (SELECT 1 FROM inbox
         WHERE session = sessions.key AND inbox.key = '{FIRST_PROMPT}' AND coalesce(outcome, '') = '')
+"""
+_AT_WORK: Final = f"SELECT count(*) FROM sessions WHERE delegated_by = ? AND state = {OPEN} AND {_WORKS}"
+_COUNTS: Final = f"""
+    SELECT count(*), coalesce(sum({_WORKS}), 0) FROM sessions WHERE delegated_by = ? AND state = {OPEN}
 """
 _ADD: Final = f"""
     INSERT INTO sessions ({COLUMNS}, delegated_by, holder, epoch, change) VALUES ({PLACES},?,?,?,{NEXT_CHANGE})
@@ -58,3 +64,8 @@ def delegate(operation: Delegate, db: apsw.Connection, holder: Holder) -> int | 
     number: int = db.execute(_ADD_PROMPT, (child, prompt.input_id, prompt.key, codec.encode(prompt).decode())).get
     audit.add(db, (operation.audit,))
     return number
+
+
+def count(at: Reading, query: Children) -> ChildCount:
+    """Return the number of children."""
+    return ChildCount(*at.db.execute(_COUNTS, (query.session_id,)).get)

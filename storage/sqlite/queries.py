@@ -40,6 +40,7 @@ from warren.storage.rows import (
 from warren.storage.sqlite import (
     attachments,
     audit,
+    delegating,
     handover,
     inbox,
     ledger,
@@ -305,6 +306,7 @@ def _arm(state: str, labels: int, table: str, *, child: bool) -> str:
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.HasSession: _has,
     ask.SessionRow: _record,
+    ask.Children: delegating.count,
     ask.SessionHolder: _holder,
     ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id),
     ask.WaitingNotices: inbox.notices,

@@ -180,6 +180,7 @@ BAD: Final = (
     _about("session/history", "$.limit", limit=0),
     _about("session/history", "$.offset", offset="first"),
     _about("session/read", "$.nonsense", nonsense="1"),
+    _about("session/read", "$.children", *COMMANDS, children="all"),
     Bad("session/read", {}, "$.session_id"),
     Bad("session/read", {"session_id": 5}, "$.session_id"),
     Bad("session/archive", {"session_id": {"id": 1}}, "$.session_id"),

@@ -65,6 +65,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "include_archived": "flag",
         "turn_state": "none",
         "delegated_by": "text/none",
+        "children": "flag",
         "after_seq": "number/none",
         "at": "number/none",
         "scope": "",

@@ -6,7 +6,15 @@ from tests.storage.samples import turn, updated
 from warren.calls.creation import Creation
 from warren.conversation.peers import Peer
 from warren.storage.operations import Commit
-from warren.storage.queries import HasSession, LostEvents, SessionHolder, SessionRow, StoredHistory, WaitingInputs
+from warren.storage.queries import (
+    Children,
+    HasSession,
+    LostEvents,
+    SessionHolder,
+    SessionRow,
+    StoredHistory,
+    WaitingInputs,
+)
 from warren.storage.store import Store
 
 
@@ -18,7 +26,7 @@ def of_tenant(session_id: str, tenant: str, name: str) -> Commit:
 
 async def seen(store: Store, tenant: str, session_id: str) -> list[object]:
     """Return the answers to all queries of a tenant about a session."""
-    kinds = (HasSession, SessionRow, SessionHolder, WaitingInputs, StoredHistory)
+    kinds = (HasSession, SessionRow, SessionHolder, Children, WaitingInputs, StoredHistory)
     return [
         *[await store.read(kind(session_id, tenant)) for kind in kinds],
         await store.read(LostEvents(session_id, tenant, 9)),

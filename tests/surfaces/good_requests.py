@@ -27,6 +27,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
         "turn_state": "parked",
         "delegated_by": "s1",
     },
+    "session/read": {**ONE, "children": True},
     "session/history": {**ONE, "offset": 0, "limit": 3},
     "session/subscribe": {**ONE, "after_seq": 0},
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},

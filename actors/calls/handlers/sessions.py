@@ -6,6 +6,8 @@ The store forks and labels, also a session that another process has in memory.
 import contextlib
 from typing import Any, Final
 
+import attrs
+
 from warren.actors.calls.local import Local, no_store
 from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION
@@ -28,13 +30,17 @@ from warren.calls.sessions import (
 from warren.conversation.budget import UNLIMITED
 from warren.conversation.views import SessionPage, SessionView, view_of
 from warren.storage.operations import Fork, Label
-from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
+from warren.storage.queries import ANY_TENANT, Children, SessionList, SessionRow
 from warren.storage.refusals import not_found
 
 
 async def read(local: Local, call: ReadRequest) -> SessionView:
     """Return a session as of its last finished turn."""
-    return await local.view(call.session_id)
+    view = await local.view(call.session_id)
+    if not call.children:
+        return view
+    children = await local.read(Children(call.session_id, local.principal.tenant))
+    return attrs.evolve(view, state=attrs.evolve(view.state, children=children if children.total else None))
 
 
 async def list_(local: Local, call: ListRequest) -> SessionPage:

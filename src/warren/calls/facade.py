@@ -236,7 +236,10 @@ class SessionService(Protocol):
 
     @keywords_of(sessions.ReadRequest)
     async def read(self, call: sessions.ReadRequest) -> SessionView:
-        """Return a session as of its last finished turn. It does not wait for a running turn."""
+        """Return a session as of its last finished turn. It does not wait for a running turn.
+
+        To count the child sessions takes a read of the store, in time linear in their number.
+        """
         return await self.perform(call)
 
     @keywords_of(sessions.ListRequest)

@@ -45,7 +45,11 @@ class ResumeRequest(SessionRef, Call[SessionView]):
 
 @frozen
 class ReadRequest(SessionRef, Call[SessionView]):
-    """A session to read."""
+    """A session to read.
+
+    Attributes:
+        children: whether to count its child sessions too.
+    """
 
     facts: ClassVar[Facts] = Facts(
         name="session/read",
@@ -55,6 +59,7 @@ class ReadRequest(SessionRef, Call[SessionView]):
         finds=True,
         repeatable=True,
     )
+    children: bool = attrs.field(default=False, validator=is_flag, kw_only=True)
 
 
 @frozen(kw_only=True)

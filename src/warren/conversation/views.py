@@ -136,6 +136,19 @@ class TurnView:
 
 
 @frozen
+class ChildCount:
+    """The number of child sessions that a session has; archived ones do not count.
+
+    Attributes:
+        total: all of them, which `session/list` with `delegated_by` lists.
+        working: those whose work has not ended.
+    """
+
+    total: int
+    working: int
+
+
+@frozen
 class SessionState:
     """The state and the settings of a session.
 
@@ -156,6 +169,7 @@ class SessionState:
         background: tool calls that run in the background, beyond their turns.
         delegated_by: the session that it works for; None if it is no child.
         depth: levels of sessions above it that work was delegated by; 0 if it is no child.
+        children: the number of its child sessions, if `read` was to count them; None if there are none.
     """
 
     WHOLE: ClassVar[bool] = True
@@ -184,6 +198,7 @@ class SessionState:
     background: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
     delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
     depth: int = attrs.field(default=0, metadata=LEFT_OUT)
+    children: ChildCount | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen

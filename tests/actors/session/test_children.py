@@ -35,7 +35,7 @@ from warren.conversation.events import ToolExecutionStarted
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.options import Durability
 from warren.conversation.usage import Usage
-from warren.conversation.views import SessionState, SessionSummary
+from warren.conversation.views import ChildCount, SessionState, SessionSummary
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config, Limits
@@ -610,6 +610,29 @@ async def test_the_end_of_a_child_is_waited_for_before_and_after(store: Path | N
     if store is not None:
         async with office.open(store) as service:
             assert await service.wait_turn(child) == result
+
+
+async def test_a_parent_shows_how_many_children_it_has(store: Path | None) -> None:
+    """If asked: those of its calls and those of programs, live or not, and nothing for a session without any."""
+    office = Office()
+    async with office.open(store) as service:
+        parent = (await service.create_session("delegate part 1; part 2")).session_id
+        child = await service.delegate(parent, "hang")
+
+        async def count(session_id: str) -> ChildCount | None:
+            return (await service.read(session_id, children=True)).state.children
+
+        assert (await count(parent), await count(child)) == (ChildCount(3, 1), None)
+        assert (await service.read(parent)).state.children is None
+        while "hang" not in office.asked:  # noqa: ASYNC110 - as above
+            await trio.sleep(0.1)
+        await service.interrupt(child)
+        assert await count(parent) == ChildCount(3, 0)
+        await service.archive(child)
+        assert await count(parent) == ChildCount(2, 0)
+    if store is not None:
+        async with office.open(store) as service:
+            assert await count(parent) == ChildCount(2, 0)
 
 
 async def test_what_a_program_may_delegate(store: Path | None) -> None:

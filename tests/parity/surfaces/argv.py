@@ -97,6 +97,8 @@ def arguments(world: World, operation: str, params: Mapping[str, Any], server: s
         raise UnsayableError("what is missing would be another argument, or is read from stdin")
     if operation == "memory/search" and "session_id" in given:
         given["session"] = given.pop("session_id")
+    if operation == "session/read":
+        given.pop("children", None)  # the command counts them by itself
     if any((operation, name) in NO_OPTIONS for name in given):
         raise UnsayableError("the command has no such option")
     placed = [given.pop(name) for name in IN_PLACE if name in given]

@@ -17,6 +17,7 @@ from warren.conversation.messages import ToolResult
 from warren.conversation.records import SessionRecord
 from warren.storage.operations import (
     FIRST,
+    UNKNOWN,
     Archive,
     Claim,
     Claimed,
@@ -31,7 +32,15 @@ from warren.storage.operations import (
     Sent,
     StoreAnswer,
 )
-from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, WaitingInputs, WaitingNotices, WaitingSessions
+from warren.storage.queries import (
+    ANY_TENANT,
+    Children,
+    SessionList,
+    SessionRow,
+    WaitingInputs,
+    WaitingNotices,
+    WaitingSessions,
+)
 from warren.storage.store import Store
 
 
@@ -76,6 +85,34 @@ async def test_a_child_is_made_once(home: Home, tmp_path: Path) -> None:
         listed = [await store.read(SessionList("default", delegated_by=each)) for each in ("a", "x", "b")]
         assert [[each.session_id for each in page] for page in listed] == [["b"], ["y"], []]
         assert not list(await store.read(SessionList("other", delegated_by="a")))
+
+
+async def test_children_are_counted(home: Home, tmp_path: Path) -> None:
+    """Those at work by themselves, none that is archived or deleted, and none for another tenant."""
+    async with home(tmp_path) as store:
+
+        async def counted(session_id: str = "a", tenant: str | None = "default") -> tuple[int, int]:
+            found = await store.read(Children(session_id, tenant))
+            return found.total, found.working
+
+        await store.write([turn("a"), turn("x")])
+        assert await counted() == await counted("nobody") == (0, 0)
+        for name in "bcde":
+            await done(store, child(name))
+        await done(store, child("y", "x"))
+        assert await counted() == await counted(tenant=ANY_TENANT) == (4, 4)
+        assert (await counted("x"), await counted("b"), await counted(tenant="other")) == ((1, 1), (0, 0), (0, 0))
+        lease = (found := await done(store, Claim("b"))).lease
+        await done(store, EndInputs("b", InputOutcome((found.inbox[0].number,), UNKNOWN)))
+        assert await counted() == (4, 4)  # its turn has taken the prompt, and runs
+        await done(store, EndInputs("b", InputOutcome((found.inbox[0].number,), DONE)))
+        assert await counted() == (4, 3)
+        await done(store, Archive("c", None, (await done(store, Claim("c"))).lease))
+        assert await counted() == (3, 2)
+        await done(store, Delete("d", None))
+        assert await counted() == (2, 1)
+        await done(store, Archive("b", None, lease))
+        assert await counted() == (1, 1)
 
 
 async def test_a_child_needs_a_parent_that_waits(home: Home, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from warren.storage.postgres.queries import QUERIES
 from warren.storage.postgres.reading import Reading
 from warren.storage.queries import (
     ANY_TENANT,
+    Children,
     CreatedUnder,
     HasSession,
     LostEvents,
@@ -219,7 +220,7 @@ async def test_a_call_that_fails_leaves_neither_its_role_nor_its_tenant() -> Non
 
 
 READS: Final[Sequence[Query[Any]]] = [
-    *(of("s5", "default") for of in (HasSession, SessionRow, SessionHolder, StoredHistory, WaitingInputs)),
+    *(of("s5", "default") for of in (HasSession, SessionRow, SessionHolder, Children, StoredHistory, WaitingInputs)),
     LostEvents("s5", "default", 2),
     PeerNamed("default", "p"),
     CreatedUnder("default", "k"),

@@ -15,6 +15,7 @@ from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.queries import answer
 from warren.storage.queries import (
     ANY_TENANT,
+    Children,
     CreatedUnder,
     HandoverAnswer,
     HasSession,
@@ -59,6 +60,7 @@ READS: Final[Sequence[Query[Any]]] = [
     HandoverAnswer("s5"),
     StoreNews(["s5", "s6"], 0),
     SessionHolder("s5", ANY_TENANT),
+    Children("s5", "default"),
     Holders(["s5", "s6"]),
     LivingNodes(),
     WaitingInputs("s5", ANY_TENANT),

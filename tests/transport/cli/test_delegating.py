@@ -32,6 +32,8 @@ def test_a_child_is_made_and_waited_for_later(cli: Cli) -> None:
         assert (waited.code, waited.out) == (0, "the roots are well\n")
         assert re.fullmatch(FOOTER, waited.err.strip())
         assert child in waited.err
+    assert "\nchildren:    1, 0 at work\n" in cli.run("sessions", "show", parent).out
+    assert f"\nchild of:    {parent}\n" in cli.run("sessions", "show", child).out
     shown = cli.run("sessions", "show", child, "--output", "json").data
     assert (shown["state"]["delegated_by"], shown["state"]["title"]) == (parent, "The roots")
     assert shown["state"]["last_assistant_text"] == "the roots are well"

@@ -31,7 +31,7 @@ def show_session(session: str, limit: int, options: Options) -> None:
     """Show a session and its newest messages, with --verbose its summaries too."""
 
     async def work(service: SessionService, session_id: str) -> tuple[SessionView, HistoryPage, list[CompactionEntry]]:
-        view = await service.read(session_id)
+        view = await service.read(session_id, children=True)
         oldest = max(0, view.state.message_count - limit)
         page = await service.history(session_id, offset=oldest, limit=limit)
         wanted = options.mode.json or options.mode.verbose

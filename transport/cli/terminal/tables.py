@@ -123,6 +123,10 @@ def facts(view: views.SessionView) -> list[tuple[str, str]]:
     ]
     if state.parent is not None:
         found.append(("fork of", f"{state.parent.session_id}, after {state.parent.at} messages"))
+    if state.delegated_by is not None:
+        found.append(("child of", state.delegated_by))
+    if state.children is not None:
+        found.append(("children", f"{state.children.total}, {state.children.working} at work"))
     if state.allowed_tools:
         found.append(("allowed", ", ".join(state.allowed_tools)))
     return found + ([("labels", labels(state.labels))] if state.labels else [])

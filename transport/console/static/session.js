@@ -116,7 +116,7 @@ class Followed {
 
   async load() {
     try {
-      this.view = await this.connection.read("session/read", { session_id: this.session_id });
+      this.view = await this.connection.read("session/read", { session_id: this.session_id, children: true });
     } catch (error) {
       this.error = error;
     }
@@ -335,6 +335,8 @@ function Facts({ view, id, conversation }) {
     state.compactions > 0 && ["Compactions", count(state.compactions)],
     Object.keys(state.labels).length > 0 && ["Labels", labelsText(state.labels)],
     state.parent && ["Fork of", html`<a href=${linkTo("session", state.parent.session_id)}>${shortId(state.parent.session_id)}</a> at ${state.parent.at}`],
+    state.delegated_by && ["Child of", html`<a href=${linkTo("session", state.delegated_by)}>${shortId(state.delegated_by)}</a>`],
+    state.children && ["Children", `${count(state.children.total)}, ${count(state.children.working)} at work`],
     ["Created", when(state.created_at)],
     ["Id", html`<code class="id">${id}</code>`],
   ].filter(Boolean);
