@@ -1,5 +1,7 @@
 """Inputs that wait for a session, from the command line."""
 
+import signal
+
 from tests.transport.cli.process import Cli, one_line
 
 
@@ -10,8 +12,8 @@ def test_text_is_injected_listed_and_read_by_the_next_turn(cli: Cli) -> None:
         done = cli.run("sessions", "inject", "last", "--source", "ci", "--key", "b81", stdin=b"The build is green.\n")
         assert (done.code, done.out.startswith("injected ")) == (0, True), done.err
     (row,) = cli.run("sessions", "inputs", "last").out.splitlines()
-    assert row.split("\t")[1::2] == ["context", "ci"]
-    assert row.endswith("\tThe build is green.")
+    _, kind, _, *rest = row.split("\t")
+    assert (kind, rest) == ("context", ["ci", "The build is green.", ""])
     (data,) = cli.run("sessions", "inputs", "last", "--output", "json").data["inputs"]
     assert (data["kind"], data["source"], data["text"]) == ("context", "ci", "The build is green.")
     taken = cli.run("resume", "last", "and?", "-m", "echo")
@@ -22,14 +24,31 @@ def test_text_is_injected_listed_and_read_by_the_next_turn(cli: Cli) -> None:
 
 
 def test_what_waits_can_be_taken_back(cli: Cli) -> None:
-    """It is named by its id; one that does not wait is an error."""
+    """It is named by its id, or the end of it; one that does not wait is an error."""
     cli.run("run", "hello", "-m", "echo")
-    cli.run("sessions", "inject", "last", "one")
-    cli.run("sessions", "inject", "last", "two")
-    one, two = cli.run("sessions", "inputs", "last").out.splitlines()
-    left = cli.run("sessions", "inputs", "last", "--withdraw", one.split("\t")[0])
-    assert left.out == f"{two}\n"
-    assert "input_id" in one_line(cli.run("sessions", "inputs", "last", "--withdraw", one.split("\t")[0]), 2)
+    for text in ("one", "two", "three"):
+        cli.run("sessions", "inject", "last", text)
+    one, two, three = cli.run("sessions", "inputs", "last").out.splitlines()
+    whole, end = one.split("\t")[0], two.split("\t")[0][-8:]
+    assert cli.run("sessions", "inputs", "last", "--withdraw", whole).out == f"{two}\n{three}\n"
+    assert cli.run("sessions", "inputs", "last", "--withdraw", end).out == f"{three}\n"
+    for name in (whole, end, "x"):
+        assert "input_id" in one_line(cli.run("sessions", "inputs", "last", "--withdraw", name), 2)
+
+
+def test_a_prompt_for_later_has_its_time(cli: Cli) -> None:
+    """It waits in the inbox after the command has gone, and can be taken back."""
+    cli.run("run", "hello", "-m", "echo")
+    running = cli.start("resume", "last", "later", "--not-before", "2099-03-01T09:30:00Z", "-m", "echo")
+    assert "the prompt waits until" in running.read_until("\n", error=True)
+    while not (shown := cli.run("sessions", "inputs", "last")).out:
+        pass
+    running.signal(signal.SIGINT)
+    assert running.end().code == -signal.SIGINT
+    assert shown.out.split("\t")[1::3] == ["queue", "later"]
+    assert "2099-03-01" in shown.out.split("\t")[-1]
+    left = cli.run("sessions", "inputs", "last", "--withdraw", shown.out.split("\t")[0][-8:])
+    assert (left.code, left.out, left.err) == (0, "", "nothing waits\n")
 
 
 def test_nothing_is_injected_where_there_is_nothing(cli: Cli) -> None:

@@ -1,6 +1,7 @@
 """`warren sessions show`, `file`, `inputs` and `context`: what a session holds."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from warren.conversation.inputs import Input
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import HistoryPage, SessionView
 from warren.transport.cli.command import ID_HELP, command
+from warren.transport.cli.ids import id_ending
 from warren.transport.cli.runtime import at_session
 from warren.transport.cli.settings.options import Options, reached_options
 from warren.transport.cli.settings.values import text_of
@@ -78,19 +80,23 @@ def file(session: str, sha256: str, to: Path | None, options: Options) -> None:
         streams.write_bytes(found.data)
 
 
-@command("warren sessions inputs last", "warren sessions inputs last --withdraw INPUT", note=ID_HELP)
+@command("warren sessions inputs last", "warren sessions inputs last --withdraw 7f3a", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
-@click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id.")
+@click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id or the end of that.")
 @reached_options
 def inputs(session: str, withdraw: str | None, options: Options) -> None:
     """List the inputs that wait for a session's next turn.
 
-    Piped, each is a line of fields between tabs: id, kind, when, source, text.
+    Piped, each is a line of fields between tabs: id, kind, when, source, text, and the time before which no turn takes
+    it.
     """
 
     async def work(service: SessionService, session_id: str) -> tuple[Input, ...]:
+        async def ids(offset: int) -> Sequence[str]:  # the service has no pages of them
+            return [] if offset else [each.input_id for each in await service.inputs(session_id)]
+
         if withdraw is not None:
-            await service.withdraw(session_id, withdraw)
+            await service.withdraw(session_id, await id_ending(withdraw, "input", ids))
         return await service.inputs(session_id)
 
     found = at_session(options, session, work)

@@ -52,8 +52,13 @@ def note_damaged(streams: Streams, what: str, rows: Sequence[views.DamagedRow]) 
 
 def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
     """Show the inputs in a session's inbox."""
-    rows = [(each.input_id, each.kind, moment(each.created_at), each.source or "", each.text) for each in inputs]
-    show_rows(streams, ("input", "kind", "since", "source", "text"), rows, "nothing waits")
+    rows = [_input(each) for each in inputs]
+    show_rows(streams, ("input", "kind", "since", "source", "text", "due"), rows, "nothing waits")
+
+
+def _input(each: Input) -> tuple[str, ...]:
+    due = "" if each.not_before is None else moment(each.not_before)
+    return each.input_id, each.kind, moment(each.created_at), each.source or "", each.text, due
 
 
 def show_context(streams: Streams, view: views.ContextView) -> None:
