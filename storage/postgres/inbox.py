@@ -30,9 +30,13 @@ _ADD: Final = """
 # The lock, as above: the sessions of notices are locked in the order of their keys.
 _SEND: Final = f"""
     WITH locked AS MATERIALIZED (
-        SELECT key FROM warren.sessions WHERE session_id = $1 AND state = {OPEN} FOR NO KEY UPDATE)
+        SELECT key, session_id FROM warren.sessions WHERE session_id = ANY ($1::text[]) AND state = {OPEN}
+        ORDER BY key FOR NO KEY UPDATE
+    ), given AS MATERIALIZED (
+        SELECT key, id, body FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY
+            AS given (session_id, id, body, place) JOIN locked USING (session_id) ORDER BY place)
     INSERT INTO warren.inbox (session, number, id, starts, notice, body)
-    SELECT key, nextval('warren.inputs'), $2, false, true, $3 FROM locked
+    SELECT key, nextval('warren.inputs'), id, false, true, body FROM given
 """
 _SEND_DOWN: Final = """
     WITH locked AS MATERIALIZED (
@@ -119,9 +123,9 @@ async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> No
 
 async def send(db: Connection, sends: Iterable[Sent]) -> None:
     """Put notices into the inboxes of open sessions."""
-    for each in sorted(sends, key=lambda each: each.session_id):
-        body = codec.encode(each.input).decode()
-        await db.fetch(_SEND, escaped(each.session_id), escaped(each.input.input_id), body)
+    rows = [(escaped(each.session_id), escaped(each.input.input_id), codec.encode(each.input)) for each in sends]
+    if rows:
+        await db.fetch(_SEND, *map(array, zip(*rows, strict=True)))
 
 
 async def send_down(db: Connection, session_id: str, notice: Input) -> None:

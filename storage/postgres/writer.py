@@ -326,7 +326,7 @@ class Writer:
         outcomes: list[Any] = [None] * len(operations)
         number, holder, before = self.holder.sent, self.holder.key or 0, self.holder.stored
         writer = number, holder, self._generation or 0, before
-        if not others and len(turns) <= MOST:
+        if not others and len(turns) <= MOST and not any(map(_sends, operations)):
             return await self._at_once(db, writer, cast("Sequence[Commit]", operations))
         begin = f"BEGIN; UPDATE warren.writers SET groups = {number} WHERE holder = {holder}"
         if not await db.script(f"{begin} AND generation = {self._generation} AND groups = {before}"):
@@ -337,6 +337,8 @@ class Writer:
             stored = await commit_all(db, writer, list(part.values()), self.holder.hooks)
             for at, each in part.items():
                 outcomes[at] = None if each.session_id in stored else await fenced(db, holder, each)
+            # Not in the statement of the turns, which would pass over a session that it changes itself.
+            await inbox.send(db, (sent for at, each in part.items() if outcomes[at] is None for sent in each.sends))
         for at in others:
             outcomes[at] = await self._outcome(db, writer, operations[at])
         try:
@@ -375,7 +377,6 @@ class Writer:
             stored = await commit_all(db, writer, [operation], self.holder.hooks)
             if not stored:
                 return await fenced(db, writer[1], operation)
-            # Not in the statement of the turns, which would pass over a session that it changes itself.
             await inbox.send(db, operation.sends)
             return None
         try:
@@ -421,9 +422,13 @@ def _parted(operations: Sequence[Operation[Any]]) -> tuple[list[int], list[int]]
     turns, others, seen = list[int](), list[int](), set[str]()
     for at, operation in enumerate(operations):
         first = operation.session_id not in seen
-        (turns if first and isinstance(operation, Commit) and not operation.sends else others).append(at)
+        (turns if first and isinstance(operation, Commit) else others).append(at)
         seen.add(operation.session_id)
     return turns, others
+
+
+def _sends(operation: Operation[Any]) -> bool:
+    return isinstance(operation, Commit) and bool(operation.sends)
 
 
 def _copied(error: Any, session_id: str) -> WarrenError:
