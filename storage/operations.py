@@ -412,6 +412,8 @@ class Delegate(Operation[int | None]):
         limit: the most children of the parent whose end is still to come.
         waits: whether the store has the wait of the parent's call.
         audit: the entry of the audit, which is added if it is new.
+        lends: whether it gets a part of the parent's budget here, at most what its own says: see `lending`. Then it
+            fails with BudgetExhaustedError if nothing is left, and the parent gets the notice `lend`.
     """
 
     record: SessionRecord
@@ -420,6 +422,7 @@ class Delegate(Operation[int | None]):
     limit: int
     waits: bool = False
     audit: AuditEntry | None = None
+    lends: bool = False
 
     @property
     def session_id(self) -> str:

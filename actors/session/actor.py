@@ -69,8 +69,9 @@ from warren.base.errors import (
 from warren.base.log_context import LogContext, working_for
 from warren.base.values import define, value
 from warren.calls.creation import FIRST_PROMPT
+from warren.conversation.budget import NO_EXPENSE, Expense
 from warren.conversation.events import CompactionCompleted, Envelope, RunFailed, TurnStarted
-from warren.conversation.inputs import Input
+from warren.conversation.inputs import Input, Numbered
 from warren.conversation.open_turn import KeptCall, OpenTurn
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.views import (
@@ -206,6 +207,7 @@ class SessionActor:
     _stays: bool = False  # whether no other process can go on with the suspended turn, as long as this one lives
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
+    _owed: dict[int, Numbered] = attrs.field(factory=dict)  # notices that the record is to count, by number
 
     def __attrs_post_init__(self) -> None:
         self.session_id = self.log.session_id
@@ -220,7 +222,7 @@ class SessionActor:
         self.conversation.sent = self.host.sent
         changed = partial(self.host.changed, self.session_id)
         late = partial(_come_late, self.comms, self.conversation)
-        self.answering = Answering(self.shared, self.conversation, self.background, changed, late)
+        self.answering = Answering(self.shared, self.conversation, self.background, changed, late, self._charge)
 
     # -- what any task may read at any time
 
@@ -449,11 +451,13 @@ class SessionActor:
 
     def _heed(self) -> bool:
         """Do as the notices of other sessions say; return whether there was one that nothing was done about."""
-        found = 0
+        found, charges = 0, list[Numbered]()
         for numbered in self.conversation.inbox.take_notices():
             found += 1
             number, notice = numbered.number, numbered.input
             match notice.kind:
+                case "lend" | "answer" if notice.end is not None and notice.end.call_id is None:
+                    charges.append(numbered)
                 case "answer":
                     self.answering.take_notice(number, notice)
                 case "archive" | "delete" as how:
@@ -461,7 +465,43 @@ class SessionActor:
                         self.mailbox.tell(Retire(how))
                 case _ if not self._give_up(number):
                     found -= 1
-        return found > 0
+        self._charge(charges)
+        return self._settle_owed() or found > 0
+
+    def _charge(self, notices: Sequence[Numbered]) -> None:
+        """Count what children spend of the budget that no call waits for.
+
+        A running turn counts it in memory alone: it stores the record of its own beginning. The notices stay till then.
+        """
+        for each in notices:
+            if each.number not in self._owed:
+                self._owed[each.number] = each
+                if self._turn is not None:
+                    self._turn.plan.meter.charge(_charge_of(each))
+
+    def _settle_owed(self) -> bool:
+        """Store what children have spent, once nothing else changes the record; return whether that is done."""
+        there, machine = self.conversation.inbox.notices, self._machine
+        self._owed = {number: each for number, each in self._owed.items() if number in there}
+        busy = self._turn is not None or machine.state is not IDLE or self._errands or self.conversation.pending
+        if not self._owed or busy:
+            return False
+        self._send(self._store_owed)
+        return True
+
+    async def _store_owed(self) -> Result:
+        owed = tuple(self._owed.values())
+        numbers = tuple([each.number for each in owed])
+        outcome = InputOutcome(numbers, encode_ending(cancelled()))
+        problem = await self.conversation.charge(sum(map(_charge_of, owed), NO_EXPENSE), outcome)
+
+        def apply() -> None:
+            for number in numbers:
+                self._owed.pop(number, None)
+                if problem is None:
+                    self.conversation.inbox.settle(number)
+
+        return apply
 
     def _give_up(self, number: int) -> bool:
         """End the delegated turn, or the prompt of it, as nobody waits for it; return False if that is to be later."""
@@ -885,6 +925,8 @@ class SessionActor:
             self.background,
             self._end_child,
         )
+        for each in self._owed.values():
+            plan.meter.charge(_charge_of(each))
         if kept is not None:  # else its first event tells those who wait for it
             self._tell_begun()
         if self.shared.limiter.tenancy.unbegun:
@@ -1322,6 +1364,11 @@ class SessionActor:
 
 def _raise(error: WarrenError) -> None:
     raise error
+
+
+def _charge_of(notice: Numbered) -> Expense:
+    end = notice.input.end
+    return NO_EXPENSE if end is None else end.charge
 
 
 def _call_all(functions: Sequence[Callable[[], None]]) -> None:

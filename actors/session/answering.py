@@ -16,6 +16,7 @@ from warren.actors.turn.left import begun
 from warren.actors.turn.turn import Turn
 from warren.base.errors import WarrenError
 from warren.base.values import define
+from warren.conversation.budget import NO_EXPENSE
 from warren.conversation.categories import Decision
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.waits import DECIDED, Wait, WaitKey
@@ -41,6 +42,7 @@ class Answering:
         background: the calls that run in the background.
         changed: called when a wait has got its answer.
         late: puts the response of a peer that no call waits for into the session's inbox, as a message of its own.
+        charge: counts what children have spent whose ends no call has waited for.
     """
 
     shared: Shared
@@ -48,6 +50,7 @@ class Answering:
     background: BackgroundCalls
     changed: Callable[[], object]
     late: Callable[[Input], Awaitable[None]]
+    charge: Callable[[Sequence[Numbered]], None]
     _on_their_way: list[Mail[None]] = attrs.field(factory=list)  # to the store
     _ends: list[Numbered] = attrs.field(factory=list)  # notices of answers, not on their way as yet
     _send: Errand | None = None
@@ -193,25 +196,28 @@ class Answering:
     async def _store_notices(self) -> Callable[[], None]:
         """Store the answers that have come, with the outcome of their notices, in one change.
 
-        If nobody waits for them, the outcome alone; but a response of a peer becomes a message.
+        If nobody waits for them, the outcome alone; but a response of a peer becomes a message, and what a child has
+        spent counts for the budget.
         """
-        conversation, ends = self.conversation, self._ends
-        self._ends, settled = [], InputOutcome(tuple(each.number for each in ends))
+        conversation, ends, charges = self.conversation, self._ends, list[Numbered]()
+        self._ends = []
         found, in_memory = dict[WaitKey, Wait](), list[tuple[Wait, GiveAnswer]]()
         problem: WarrenError | None = None
         try:
-            for notice in (each.input for each in ends):
-                message = self._message_of(notice)
+            for each in ends:
+                message = self._message_of(each.input)
                 there = None if message is None else self._wait_in_memory(message)
                 if message is not None and there is not None and there.state == "waiting":
                     in_memory.append((there, message))
                 elif message is not None and there is None and (wait := await self._open(message, found)) is not None:
                     found |= {each.key: each for each in self._answered(wait, message)}
-                elif notice.request_id is not None:
-                    await self.late(notice)
+                elif await self._counts_late(each.input, message if there is None else None, found):
+                    charges.append(each)
+            ends = [each for each in ends if each not in charges]
+            settled = InputOutcome(tuple(each.number for each in ends))
             if stored := list(found.values()):
                 await conversation.store_answer(stored[0], (), stored[1:], settled)
-            else:
+            elif ends:
                 problem = await conversation.store_outcome(settled)
         except WarrenError as exc:
             problem = exc
@@ -219,6 +225,7 @@ class Answering:
         def apply() -> None:
             if problem is None:
                 self._end_calls((*stored, *self._in_memory(in_memory)), ends)
+                self.charge(charges)
             else:
                 logger.warning(
                     "session %s: the answer to a call cannot be stored as yet: %s",
@@ -242,6 +249,19 @@ class Answering:
         if wait is None or wait.state != "waiting" or wait.key in found or self._has_given_up(wait):
             return None
         return wait
+
+    async def _counts_late(self, notice: Input, message: GiveAnswer | None, found: Collection[WaitKey]) -> bool:
+        """Deal with a notice that no call waits for: let the response of a peer be a message.
+
+        Return whether it is the end of a child whose call was given up, and changes what counts for the budget.
+        """
+        if notice.request_id is not None:
+            await self.late(notice)
+        end, budget = notice.end, self.conversation.known.options.budget
+        if message is None or end is None or budget is None or end.charge == NO_EXPENSE:
+            return False
+        wait = await self._wait_of(message)  # one with a result has had this end before
+        return wait is None or (wait.result is None and wait.key not in found)
 
     def _end_calls(self, waits: Iterable[Wait], notices: Iterable[Numbered]) -> None:
         """Go on with calls that have their answers, and drop the notices that have brought these."""

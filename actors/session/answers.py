@@ -29,8 +29,8 @@ def answers(wait: Wait, message: GiveAnswer) -> bool:
 def answer_of(notice: Input) -> GiveAnswer:
     """Return the answer that a notice brings from a child."""
     end = notice.end
-    if end is None:
-        raise AgentError("the notice of a child's end has no end", cause="internal")
+    if end is None or end.call_id is None:
+        raise AgentError("the notice of a child's end names no call", cause="internal")
     data = {"key": end.call_key, "child": end.session_id, "spent": attrs.asdict(end.expense)}
     at = notice.created_at
     begins = Wait(end.call_id, "child", "waiting", "", {}, "comms", at, NEVER, data=data)

@@ -28,12 +28,12 @@ from warren.actors.session.offered import instructions_of, names_of, tools_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import Shared
 from warren.actors.turn.chain import DELEGATE, Chain, budget_in
-from warren.base.errors import BudgetExhaustedError, InvalidParamsError, WarrenError
+from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.ids import id_beside, new_session_id
 from warren.base.values import define, frozen
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.conversation.budget import UNLIMITED, Budget, Meter, Use
+from warren.conversation.budget import NO_EXPENSE, UNLIMITED, Budget, Expense, expense_in
 from warren.conversation.categories import INHERIT, Gates
 from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input
@@ -101,6 +101,7 @@ class Children:
         options: TurnOptions = NO_OPTIONS,
         call: ToolCall | None = None,
         waits: bool = False,
+        lent: Expense = NO_EXPENSE,
         audit: AuditEntry | None = None,
     ) -> None:
         """Make a child and let its turn begin, unless it is there.
@@ -114,21 +115,24 @@ class Children:
             options: the options of the turn that delegates.
             call: the call that waits for its end; None if none does.
             waits: whether the wait of that call is in the store.
+            lent: the part of the budgets of the turn that delegates.
             audit: the entry of the audit.
 
         Raises:
             InvalidParamsError: if the model is unknown, or of another provider than the parent's.
             CapacityExceededError: if a limit of the parent or of the accounts is reached.
+            BudgetExhaustedError: if no call waits, and the parent's budget leaves nothing.
             SessionNotFoundError: if the parent is archived or deleted.
             StoreError: if the store refuses.
         """
         refusal: WarrenError | None = None
         try:
-            record, messages = self._made(parent, wanted, session_id, options, self._place(parent, call))
+            record, messages = self._made(parent, wanted, session_id, options, self._place(parent, call, lent))
             prompt = Input(new_session_id(), "queue", wanted.prompt, utc_now(), FIRST_PROMPT, payer=payer)
-            if await self._make(
-                Delegate(record, messages, prompt, self._shared.config.limits.children, waits, audit), by
-            ):
+            most, lends = self._shared.config.limits.children, call is None and parent.options.budget is not None
+            if await self._make(Delegate(record, messages, prompt, most, waits, audit, lends), by):
+                if lends:
+                    self.sent((parent.session_id,))
                 return
         except WarrenError as exc:
             refusal = exc
@@ -153,7 +157,7 @@ class Children:
             accepted.take()
             return made
 
-    def _place(self, parent: SessionRecord, call: ToolCall | None) -> Delegation:
+    def _place(self, parent: SessionRecord, call: ToolCall | None, lent: Expense) -> Delegation:
         """Return the place of a child below its parent. Raises InvalidParamsError if that is too deep."""
         above, most = parent.delegation, self._shared.config.limits.child_depth
         depth = 1 if above is None else above.depth + 1
@@ -164,7 +168,8 @@ class Children:
         trace = None if at is None else at.traceparent
         if call is None:
             return Delegation(parent.session_id, depth, traceparent=trace)
-        return Delegation(parent.session_id, depth, call.call_id, call.key, trace)
+        part = None if lent is NO_EXPENSE else lent
+        return Delegation(parent.session_id, depth, call.call_id, call.key, trace, part)
 
     async def _tell_again(self, parent: SessionRecord, child: SessionRecord, call: ToolCall) -> None:
         """Tell the parent once more how a child has ended: the turn that had heard it was lost, and is run again."""
@@ -175,7 +180,8 @@ class Children:
                 ending = result_of(outcome, child.session_id)
             except WarrenError as exc:
                 ending = exc
-            notice = notice_of(child, call.call_id, call.key, ending)
+            place = child.delegation or Delegation(parent.session_id)
+            notice = notice_of(child, attrs.evolve(place, call_id=call.call_id, call_key=call.key), ending)
             sends = (Sent(parent.session_id, notice),)
             await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
             self.sent((parent.session_id,))
@@ -188,11 +194,9 @@ class Children:
         return None if record.delegation is None else await self._inboxes.first_outcome(record.session_id)
 
     def within(self, parent: SessionRecord, wanted: Wanted) -> Wanted:
-        """Return a child that no turn of the parent asks for, with a budget of at most what the parent has left.
+        """Return a child that no turn of the parent asks for.
 
-        Raises:
-            InvalidParamsError: if it is to have a tool that the parent is not offered.
-            BudgetExhaustedError: if the parent's budget leaves nothing.
+        Raises InvalidParamsError if it is to have a tool that the parent is not offered.
         """
         if wanted.tools is not None:
             offered = tools_of(parent, NO_OPTIONS, self._shared, self._comms, {})
@@ -202,17 +206,7 @@ class Children:
                     problem = f"the session is offered no tool {name!r}, so a child cannot have it"
                     raise InvalidParamsError.at(f"$.tools[{index}]", problem)
             wanted = attrs.evolve(wanted, tools=names)
-        limits = parent.options.budget
-        if limits is None:
-            return wanted
-        meter = Meter(UNLIMITED, limits, parent.spent, parent.usage, delegated_before=parent.delegated)
-        budget = meter.lent(wanted.budget)
-        if isinstance(budget, Use):
-            kind = budget.budget_type
-            details = {"budget_type": kind, "used": budget.used, "limit": budget.limit}
-            problem = f"the {kind} budget of the session leaves nothing for a child"
-            raise BudgetExhaustedError(problem, cause=kind, details=details, session_id=parent.session_id)
-        return attrs.evolve(wanted, budget=budget)
+        return wanted
 
     def _made(
         self,
@@ -242,7 +236,7 @@ class Children:
             if own != of_parent:
                 problem = f"is a model of {own}, and this session's models are of {of_parent}"
                 raise InvalidParamsError.at("$.model", problem)
-        check_priced(candidates, shared.config.limits.turn, record.options.budget)
+        check_priced(candidates, shared.config.limits.turn, record.options.budget, parent.options.budget)
         first = instructions_of(wanted.system_prompt or shared.config.system_prompt, record, shared, self._comms, {})
         messages = () if first is None else (MessageRow(0, now, codec.encode_message(SystemMessage(first))),)
         return record.changed(message_count=len(messages)), messages
@@ -278,6 +272,7 @@ class Children:
             options=chain.options,
             call=call,
             waits=chain.keeps_steps,
+            lent=expense_in(chain.expense_of(call.call_id)),
         )
 
 
@@ -325,7 +320,7 @@ def _awaits(chain: Chain, call: ToolCall) -> Awaited:
     seconds = call.args.get("time_limit")
     limit = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
     data: dict[str, Any] = {"key": call.key, "child": child_of(call.session_id, call.key)}
-    if limit is not None and (share := chain.expense_of(call.call_id)):
+    if share := chain.expense_of(call.call_id):
         data["share"] = share
     return Awaited("child", data, limit)
 

@@ -34,8 +34,8 @@ from warren.base.ids import new_session_id
 from warren.base.values import define, frozen
 from warren.calls.creation import FIRST_PROMPT, Creation
 from warren.conversation import codec
-from warren.conversation.budget import Expense
-from warren.conversation.delegation import ChildEnd
+from warren.conversation.budget import NO_EXPENSE, Expense
+from warren.conversation.delegation import ChildEnd, Delegation
 from warren.conversation.events import Envelope, RunFailed, TurnResumed
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import SystemMessage
@@ -282,8 +282,13 @@ class Conversation:
         number = await self.storage.write_or_find(operation, partial(_find, operation.session_id))
         if not number:
             return False
+        record: SessionRecord | None = operation.record
+        if operation.lends:  # only the store knows its budget
+            record = await self.storage.read(SessionRow(operation.session_id, ANY_TENANT))
+            if record is None:
+                return False
         self._context = Transcript(each.body for each in operation.messages)
-        self.record = operation.record
+        self.record = record
         self._take_lease(FIRST)
         self.inbox.load((Numbered(number, operation.prompt),), number)
         return True
@@ -443,7 +448,10 @@ class Conversation:
         self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
             ended = (Charge(record.model, turns=1),)
-            events, sends = self.log.unstored(terminal), self._told(AgentError(lost.error, cause="crash"))
+            events = self.log.unstored(terminal)
+            # Nobody knows whose turn it was; a call gets its first end alone, but a budget would count another one.
+            first = record.turns == 0 or (record.delegation is not None and record.delegation.call_id is not None)
+            sends = self._told(AgentError(lost.error, cause="crash")) if first else ()
             commit = Commit(self.record, (), events, lease=self.held, charges=ended, base=base, sends=sends)
             await self.write(commit)
             self._sent(sends)
@@ -475,6 +483,7 @@ class Conversation:
             for event in left_events(context, self.calls, self.waits, results):
                 self.log.emit(event)
             context.append(results)
+        given_up = [wait.expense for wait in self.waits.values() if not self._has_result(wait)]
         if turn.text:
             error.details["text"] = turn.text[:LONGEST_TEXT]
         terminal = self.log.stamp(RunFailed(record.session_id, error.message, cause_of(error)))
@@ -488,6 +497,7 @@ class Conversation:
             updated_at=terminal.timestamp,
             last_seq=terminal.seq,
             last_assistant_text=turn.text or record.last_assistant_text,
+            delegated=sum(given_up, record.delegated),
         )
         try:
             charge = Charge(record.model, turns=1, payer=turn.payer)
@@ -643,12 +653,39 @@ class Conversation:
         return self._told(AgentError("the session was archived or deleted", cause="cancelled")) if unfinished else ()
 
     def _told(self, ending: Ending, record: SessionRecord | None = None) -> tuple[Sent, ...]:
-        """Return the notice of the end of the delegated turn, if a call of the parent waits for it."""
+        """Return the notice of the end of the delegated turn, if a call of the parent waits for it, or its budget."""
         record = record or self.known
         place = record.delegation
-        if place is None or place.call_id is None or place.call_key is None:
+        if place is None or (place.call_id is None and place.lent is None):
             return ()
-        return (Sent(place.session_id, notice_of(record, place.call_id, place.call_key, ending)),)
+        return (Sent(place.session_id, notice_of(record, place, ending)),)
+
+    async def charge(self, expense: Expense, inputs: InputOutcome) -> WarrenError | None:
+        """Count what children have spent of the session's budget, once with the notices that say so; no turn runs.
+
+        Return the error if the store refuses.
+        """
+        record, turn = self.known, self.open_turn
+        counted = record.delegated + expense
+        changed = record.changed(delegated=counted)
+        if turn is not None:
+            start = attrs.evolve(turn.start, delegated=turn.start.delegated + expense)
+            changed = changed.changed(turn=turn.changed(start=start))
+        commit = Commit(changed, (), self.log.unstored(None), lease=self.held, inputs=inputs, base=self._base())
+
+        async def stored(store: "Store") -> bool:
+            found = await store.read(SessionRow(record.session_id, ANY_TENANT))
+            return found is not None and found.delegated == counted
+
+        try:
+            await self.write(commit)
+        except WarrenError as exc:
+            if leaves_unsure(exc):
+                self.lease = None
+            if not (isinstance(exc, StoreError) and await self.storage.after_crash(exc, stored)):
+                return exc
+        self.keep(changed)
+        return None
 
     async def end_child(self, child: str) -> None:
         """Tell a child that its time limit is over; if the store refuses, it hears that with the others."""
@@ -886,10 +923,11 @@ def cancel_of(child: str) -> Sent:
     return Sent(child, Input(new_session_id(), "cancel", "", utc_now(), starts=False))
 
 
-def notice_of(record: SessionRecord, call_id: str, call_key: str, ending: Ending) -> Input:
-    """Return the notice of the end of a child for the call that waits for it."""
-    text, failed = end_text(record.session_id, ending), isinstance(ending, WarrenError)
-    end = ChildEnd(record.session_id, call_id, call_key, failed, expense_of(record))
+def notice_of(record: SessionRecord, place: Delegation, ending: Ending) -> Input:
+    """Return the notice of the end of a child for the call that waits for it, or for the budget alone."""
+    text = "" if place.call_id is None else end_text(record.session_id, ending)
+    failed, lent = isinstance(ending, WarrenError), place.lent or NO_EXPENSE
+    end = ChildEnd(record.session_id, place.call_id, place.call_key, failed, expense_of(record), lent)
     return Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
 
 

@@ -379,7 +379,10 @@ class ToolRun:
         """Give every call without a result an error result, so that the transcript stays valid."""
         for call in self._calls:
             if call.id not in self.results:
-                self._gives_up(self._awaiting.get(call.id))
+                awaiting = self._awaiting.get(call.id)
+                self._gives_up(awaiting)
+                if (wait := self.waits.get(("child", call.id), awaiting)) is not None:
+                    self.spends(wait.expense)
                 self._finish(call, reason, is_error=True)
 
     def ordered(self) -> tuple[ToolResult, ...]:
@@ -575,13 +578,11 @@ class ToolRun:
             self._gives_up(wait)
             if wait.child is not None:
                 self.gives_up(wait.child)
-            if wait.reason == "child" and (share := (wait.data or {}).get("share")) is not None:
-                self.spends(Expense(**share))  # nobody will learn what the child has spent of it
+            self.spends(wait.expense)  # until the child has ended
             text = NO_RESPONSE if wait.request else NO_RESULT if wait.child is None else NO_END.format(wait.child)
             self._finish(call, text, is_error=True, timed_out=True)
         else:
-            if wait.reason == "child" and (spent := (wait.data or {}).get("spent")) is not None:
-                self.spends(Expense(**spent))
+            self.spends(wait.expense)
             if wait.reason == "peer":
                 self.hears((wait.data or {}).get("hops", 0))
             self._finish(call, result.content, result.attachments, is_error=result.is_error)

@@ -986,6 +986,9 @@ class Turn:
             self.unwanted = cancels(waits, tools)
             if self.plan.await_tools is not None:
                 self.unreached = [wait for wait in waits if named(tools, wait.name) is None]
+            for wait in self.waits.values():
+                if (call := self.left.get(wait.call_id)) is None or call.result is None:
+                    self.plan.meter.spend(wait.expense)
             self.left = NOTHING_LEFT
             self.context.append(results)
 

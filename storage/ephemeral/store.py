@@ -35,6 +35,7 @@ from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
 from warren.storage.ephemeral.sessions import Entered, EphemeralSession
 from warren.storage.ledger import add_charges
+from warren.storage.lending import lend
 from warren.storage.membership import SECRET_BYTES, SECRETS, SecretOf
 from warren.storage.noticing import notices_of
 from warren.storage.operations import (
@@ -238,6 +239,10 @@ class EphemeralStore(Contents):
         at_work = sum(each.is_child_of(place.session_id) and each.works_first for each in self.sessions.values())
         if at_work >= operation.limit:
             raise too_many_children(place.session_id, operation.limit)
+        if operation.lends:
+            inputs, waits = parent.inbox.waiting(), parent.open_waits
+            record, notice = lend(operation, place, parent.record, inputs, waits)
+            self._send((notice,))
         self.sessions[record.session_id] = session = EphemeralSession(
             record, list(operation.messages), epoch=FIRST.epoch, held=True
         )

@@ -6,18 +6,20 @@ from typing import Final
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.views import ChildCount
+from warren.storage.lending import lend
 from warren.storage.operations import FIRST, Delegate
-from warren.storage.postgres import audit
+from warren.storage.postgres import audit, inbox, waits
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.lease import Holder
-from warren.storage.postgres.reading import OF, Reading
+from warren.storage.postgres.reading import OF, Reading, record_of
 from warren.storage.queries import Children
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
-from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
+from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row, sound_waits
 
 # The lock of the parent's row keeps the count of its children exact, and its turn from ending meanwhile.
 _PARENT: Final = "SELECT key, state FROM warren.sessions WHERE session_id = $1 FOR NO KEY UPDATE"
+_RECORD: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE key = $1::int8"
 _THERE: Final = "SELECT FROM warren.sessions WHERE session_id = $1"
 _WAITS: Final = """
     SELECT FROM warren.waits WHERE session = $1::int8 AND wait_id = $2 AND reason = 'child' AND state = 'waiting'
@@ -67,6 +69,11 @@ async def delegate(operation: Delegate, db: Connection, holder: Holder) -> int |
     many = operation.limit < 1 or await db.fetch(_MANY, parent, operation.limit - 1)
     if many and await db.value(_AT_WORK, parent) >= operation.limit:
         raise too_many_children(place.session_id, operation.limit)
+    if operation.lends:
+        (columns,) = await db.fetch(_RECORD, key)
+        inputs, open_ = await inbox.waiting(db, place.session_id), await waits.open_of(db, key)
+        record, notice = lend(operation, place, record_of(columns), inputs, sound_waits(open_))
+        await inbox.send(db, (notice,))
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
     child = await db.value(_ADD, *values, array(marks_of(record.labels)), parent, holder.key, FIRST.epoch)
     for row in operation.messages:

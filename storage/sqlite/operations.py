@@ -95,7 +95,7 @@ _ADD_COMPACTION: Final = """
 """
 _HOLDING: Final = f"SELECT key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
 _LEASE: Final = f"SELECT {raw('holder, epoch')} FROM sessions WHERE key = ?"
-_RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
+RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
 _CLAIMED: Final = f"""
     SELECT {raw(COLUMNS)}, key, {raw("state, holder, epoch")}, {waits.SOME_OPEN} FROM sessions WHERE session_id = ?
 """
@@ -297,7 +297,7 @@ def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
         raise not_found(operation.session_id)
     if state == ARCHIVED:
         raise retired(operation.session_id)
-    record = row_to_record(db.execute(_RECORD_OF, (key,)).get)
+    record = row_to_record(db.execute(RECORD_OF, (key,)).get)
     record = relabelled(record, operation.changes, operation.title, operation.ask_again)
     details = details_text(record) if operation.ask_again else None
     if operation.ask_again:

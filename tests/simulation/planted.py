@@ -397,8 +397,9 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "the end of a child is not counted",
         "actors/turn/toolbox.py",
-        """                self.spends(Expense(**spent))""",
-        """                _ = Expense(**spent)""",
+        """            self.spends(wait.expense)
+            if wait.reason == "peer":""",
+        """            if wait.reason == "peer":""",
         "A session and its children spend no more than its budget.",
         "budgets_are_kept",
     ),

@@ -102,10 +102,18 @@ class Expense:
             self.cost + other.cost,
         )
 
+    def __sub__(self, other: "Expense") -> "Expense":
+        return Expense(*(mine - theirs for mine, theirs in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
+
 
 NO_COST: Final = Decimal()
 NOTHING_SPENT: Final = Spent()
 NO_EXPENSE: Final = Expense()
+
+
+def expense_in(figures: Mapping[str, Any] | None) -> Expense:
+    """Return an expense of its figures, as JSON has them."""
+    return Expense(**figures) if figures else NO_EXPENSE
 
 
 @frozen
@@ -274,6 +282,11 @@ class Meter:
         """Count what a child has spent."""
         self.delegated += expense
 
+    def charge(self, expense: Expense) -> None:
+        """Count what a child has spent that none of the turn's calls has made: for the session's budget alone."""
+        self.delegated_before += expense
+        self._made = None
+
     @property
     def left(self) -> Mapping[str, float]:
         """What those limits leave that count children, too, by the fields of `Budget`."""
@@ -287,15 +300,18 @@ class Meter:
     def lent(self, asked: Budget) -> "Budget | Use":
         """Return the budget of a child that asks for one: at most what those limits leave.
 
-        Returns the use of a limit instead if that one leaves nothing.
+        If it asks for no limit of a kind, it gets a half of what is left. Returns the use of a limit instead if that
+        one leaves nothing.
         """
         given: dict[str, Any] = attrs.asdict(asked)
         for kind, field in FIELDS.items():
             if field in self.left:
-                most = self.left[field] if kind in ("time", "cost") else math.floor(self.left[field])
+                left, whole = self.left[field], kind not in ("time", "cost")
+                most = math.floor(left) if whole else left
                 if most <= 0:
                     return self.use(kind)
-                given[field] = most if given[field] is None else min(given[field], most)
+                half = math.ceil(left / 2) if whole else left / 2
+                given[field] = half if given[field] is None else min(given[field], most)
         return Budget(**given)
 
     def seconds_left(self) -> float:

@@ -10,7 +10,7 @@ from warren.conversation.delegation import NOTICES, ChildEnd
 from warren.conversation.events import InputKind
 from warren.conversation.options import NO_OPTIONS, TurnOptions
 
-AnyKind = Literal["queue", "steer", "context", "peer", "answer", "cancel", "archive", "delete"]
+AnyKind = Literal["queue", "steer", "context", "peer", "lend", "answer", "cancel", "archive", "delete"]
 """The kinds of inputs, and those of notices."""
 Entering = Literal["before", "next", "last"]
 """The moment at which inputs enter a turn.
@@ -39,7 +39,7 @@ class Input:
         payer: the client whose limit of tokens the turn counts for that it begins; empty if it has none.
         hops: messages of peers in a row, this one included, since a user's prompt; 0 for what is no message of a peer.
         not_before: time before which no turn takes it (UTC); null for none.
-        end: the end of a child that an `answer` tells of.
+        end: the end of a child that an `answer` tells of, or its beginning of which a `lend` does.
         request_id: the request that an `answer` is the response to, if it is one of a peer.
     """
 

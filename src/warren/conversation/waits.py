@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from warren.base.values import value
+from warren.conversation.budget import NO_EXPENSE, Expense, expense_in
 from warren.conversation.categories import Category, Decision
 from warren.conversation.messages import ToolResult
 
@@ -89,6 +90,13 @@ class Wait:
     def child(self) -> str | None:
         """The child session whose end it waits for; None if it waits for something else."""
         return (self.data or {}).get("child") if self.reason == "child" else None
+
+    @property
+    def expense(self) -> Expense:
+        """What counts for the budgets of the turn: what the child has spent; before its end what it may spend."""
+        if self.reason != "child":
+            return NO_EXPENSE
+        return expense_in((self.data or {}).get("spent" if self.state == "answered" else "share"))
 
     @property
     def request(self) -> str | None:

@@ -29,7 +29,7 @@ from warren.base.errors import (
     StoreError,
     WarrenError,
 )
-from warren.conversation.budget import Budget
+from warren.conversation.budget import Budget, Expense
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolExecutionStarted
 from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
@@ -40,6 +40,7 @@ from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config, Limits
 from warren.settings.tool_config import ToolsConfig
+from warren.storage.queries import SessionRow, WaitingInputs
 
 pytestmark = pytest.mark.virtual_time
 CONFIG = Config(tools=ToolsConfig(delegate=True))
@@ -671,3 +672,149 @@ async def test_what_a_program_may_delegate(store: Path | None) -> None:
         with pytest.raises(BudgetExhaustedError) as used:
             await service.delegate(parent, "part")
         assert (used.value.cause, used.value.session_id) == ("tokens", parent)
+
+
+async def delegated(service: Service, session_id: str) -> Expense:
+    """Return what the children of a session have spent of its budget, once no notice of that is on its way."""
+    local = service.local
+    waiting = WaitingInputs(session_id, "default")
+    while any(each.input.is_notice for each in await local.read(waiting)):  # noqa: ASYNC110 - as above
+        await trio.sleep(0.1)
+    record = await local.read(SessionRow(session_id, "default"))
+    assert record is not None
+    return record.delegated
+
+
+async def test_children_of_programs_share_the_budget(store: Path | None) -> None:
+    """However many are made at once: what one may spend counts at once, and what it has spent in the end."""
+    office = Office()
+    async with office.open(store) as service, trio.open_nursery() as nursery:
+        parent = (await service.create_session(None, budget=Budget(max_tokens=100, max_steps=50))).session_id
+        asked = [ask(nursery, service.delegate, parent, f"part {at}", budget=Budget(max_tokens=25)) for at in range(9)]
+        await trio.sleep(5)
+        made = [each.result for each in asked if each.result is not None]
+        errors = [each.error for each in asked if each.error is not None]
+        assert len(made) == 4
+        assert {type(each) for each in errors} == {BudgetExhaustedError}
+        for child in made:
+            await ended(service, child)
+        assert await delegated(service, parent) == Expense(tokens=40, steps=4)
+        for _ in range(6):
+            await service.start_turn(parent, "work")
+        with pytest.raises(BudgetExhaustedError):
+            await service.start_turn(parent, "work")
+        with pytest.raises(BudgetExhaustedError):
+            await service.delegate(parent, "more")
+
+
+def left_of(service: Service, session_id: str) -> float:
+    """Return the tokens that the budget of a running turn leaves."""
+    actor = supervisor_of(service).find(session_id)
+    assert actor is not None
+    turn = actor._turn  # noqa: SLF001 - no view has it
+    assert turn is not None
+    return turn.plan.meter.left["max_tokens"]
+
+
+@pytest.mark.parametrize("durability", ["step", "turn"])
+async def test_a_program_delegates_while_the_parent_works(store: Path | None, durability: Durability) -> None:
+    """The running turn counts what its session's children spend, and the record has it after that, once."""
+    office = Office()
+    async with office.open(store) as service, trio.open_nursery() as nursery:
+        made = await service.create_session(None, budget=Budget(max_tokens=100), durability=durability)
+        parent = made.session_id
+        turn = ask(nursery, service.start_turn, parent, "hang")
+        await trio.sleep(1)
+        child = await service.delegate(parent, "part", idempotency_key="k")
+        await ended(service, child)
+        await trio.sleep(1)
+        assert left_of(service, parent) == 90
+        other = await service.delegate(parent, "hang")
+        await trio.sleep(1)
+        assert left_of(service, parent) == 45
+        await service.interrupt(other)
+        await trio.sleep(1)
+        assert left_of(service, parent) == 90
+        await service.interrupt(parent)
+        await turn.ended.wait()
+        assert isinstance(turn.error, AgentError)
+        assert (await delegated(service, parent)).tokens == 10
+        assert await service.delegate(parent, "part", idempotency_key="k") == child
+        await service.start_turn(parent, "work")
+        assert (await delegated(service, parent)).tokens == 10
+
+
+async def test_the_children_of_a_parent_that_waits_count(tmp_path: Path) -> None:
+    """Its open turn waits for somebody, in no process; it goes on with what they have left."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"), limits=Limits(approval_timeout=30 * DAY))
+    office = Office()
+    async with office.open(tmp_path, config) as service:
+        parent = (await service.create_session(None, budget=Budget(max_tokens=40))).session_id
+        async with trio.open_nursery() as nursery:
+            ask(nursery, service.start_turn, parent, "pay", mode="queue", idempotency_key="k")
+            await trio.sleep(1)
+            await ended(service, await service.delegate(parent, "part"))
+            assert (await delegated(service, parent)).tokens == 10
+            nursery.cancel_scope.cancel()
+    async with office.open(tmp_path, config) as service:
+        assert (await delegated(service, parent)).tokens == 10
+        await service.approve_tool(parent, "pay-1", "allow")
+        await ended(service, parent)
+        assert (await delegated(service, parent)).tokens == 10
+        await service.start_turn(parent, "work")
+        with pytest.raises(BudgetExhaustedError):  # 30 of its own, and 10 of the child
+            await service.start_turn(parent, "work")
+
+
+@pytest.mark.parametrize("how", ["archive", "delete", "withdraw"])
+async def test_a_child_that_does_nothing_gives_its_part_back(tmp_path: Path, how: str) -> None:
+    """Archived or deleted while it waits, or its prompt withdrawn before."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"), limits=Limits(max_sessions=1))
+    async with Office().open(tmp_path, config) as service, trio.open_nursery() as nursery:
+        parent = (await service.create_session(None, budget=Budget(max_tokens=1000))).session_id
+        if how == "withdraw":
+            busy = await new_session(service)
+            ask(nursery, service.start_turn, busy, "hang")
+            await trio.sleep(1)
+        child = await service.delegate(parent, "pay")
+        await trio.sleep(1)
+        assert (await delegated(service, parent)).tokens == 500
+        if how == "withdraw":
+            (prompt,) = await service.inputs(child)
+            await service.withdraw(child, prompt.input_id)
+            nursery.cancel_scope.cancel()
+        else:
+            await getattr(service, how)(child)
+        await trio.sleep(1)
+        assert (await delegated(service, parent)).tokens == (0 if how == "withdraw" else 10)
+
+
+@pytest.mark.parametrize("durability", ["step", "turn"])
+async def test_the_children_of_an_interrupted_parent_count(store: Path | None, durability: Durability) -> None:
+    """Their parts at once, and what they have spent once they have ended."""
+    async with Office().open(store) as service, trio.open_nursery() as nursery:
+        made = await service.create_session(None, budget=Budget(max_tokens=1000), durability=durability)
+        parent = made.session_id
+        ask(nursery, service.start_turn, parent, "delegate then part; pay; hang")
+        await trio.sleep(1)
+        await service.interrupt(parent)
+        await trio.sleep(1)
+        assert (await delegated(service, parent)).tokens == 30 + 20  # one and its child, and one with a tool
+        await service.start_turn(parent, "delegate part")
+        assert (await delegated(service, parent)).tokens == 60
+
+
+async def test_the_children_of_a_waiting_turn_that_is_interrupted_count(tmp_path: Path) -> None:
+    """No task of it is there that could count them, nor has been since the restart."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"), limits=Limits(approval_timeout=30 * DAY))
+    office = Office()
+    async with office.open(tmp_path, config) as service:
+        parent = (await service.create_session(None, budget=Budget(max_tokens=1000))).session_id
+        async with trio.open_nursery() as nursery:
+            ask(nursery, service.start_turn, parent, "delegate pay; part", mode="queue", idempotency_key="k")
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+    async with office.open(tmp_path, config) as service:
+        await service.interrupt(parent)
+        await trio.sleep(1)
+        assert (await delegated(service, parent)).tokens == 20

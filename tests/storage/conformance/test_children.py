@@ -8,13 +8,14 @@ import pytest
 
 from tests.storage.conformance.homes import DONE, Home, done
 from tests.storage.samples import NOW, kept, step, turn, updated, wait
-from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
+from warren.base.errors import BudgetExhaustedError, CapacityExceededError, SessionNotFoundError, StoreError
 from warren.calls.creation import FIRST_PROMPT
-from warren.conversation.budget import Expense
+from warren.conversation.budget import Budget, Expense, Spent
 from warren.conversation.delegation import ChildEnd, Delegation
 from warren.conversation.inputs import AnyKind, Input
 from warren.conversation.messages import ToolResult
 from warren.conversation.records import SessionRecord
+from warren.conversation.usage import NO_USAGE
 from warren.storage.operations import (
     FIRST,
     UNKNOWN,
@@ -222,3 +223,43 @@ async def test_the_end_of_a_parent_goes_down(home: Home, tmp_path: Path, how: An
         assert (
             not list(await store.read(SessionList("default", delegated_by="a", include_archived=True))) or kept_archived
         )
+
+
+async def test_a_child_gets_a_part_of_the_budget(home: Home, tmp_path: Path) -> None:
+    """Of what is left beside the children that the parent has not counted yet; the parent gets a notice of it."""
+    async with home(tmp_path) as store:
+        first = step("a", calls=(kept(0),))
+        options = attrs.evolve(first.record.options, budget=Budget(max_tokens=1000, max_cost=4.0))
+        record = first.record.changed(options=options, usage=NO_USAGE, spent=Spent(100), delegated=Expense(100))
+        await done(store, attrs.evolve(first, record=record))
+        waits = wait(0, "child", wait_id="id 0", data={"share": {"tokens": 200}})
+        spent = {"share": {"tokens": 900}, "spent": {"tokens": 50}}
+        answered = wait(0, "child", state="answered", wait_id="id 1", data=spent)
+        base = record.message_count, record.last_seq
+        await done(store, Commit(record, waits=(waits, answered), base=base))
+        left = 1000 - 100 - 100 - 200 - 50
+        given = list[int]()
+        for at in range(3):
+            assert await done(store, attrs.evolve(child(f"b{at}"), lends=True))
+            assert await done(store, attrs.evolve(child(f"b{at}"), lends=True)) is None
+            made = await store.read(SessionRow(f"b{at}", ANY_TENANT))
+            assert made is not None
+            assert made.delegation is not None
+            budget, lent = made.options.budget, made.delegation.lent
+            assert budget is not None
+            assert budget.max_tokens is not None
+            assert (budget.max_steps, budget.max_cost) == (None, 2.0 / 2**at)
+            assert lent == Expense(tokens=budget.max_tokens, cost=budget.max_cost or 0)
+            given.append(budget.max_tokens)
+        assert given == [275, 138, 69]
+        assert sum(given) < left
+        assert await notices(store, "a") == ["lend"] * 3
+        asks = child("c")
+        record = asks.record.changed(options=attrs.evolve(asks.record.options, budget=Budget(max_tokens=500)))
+        assert await done(store, attrs.evolve(asks, record=record, lends=True))
+        made = await store.read(SessionRow("c", ANY_TENANT))
+        assert made is not None
+        assert made.options.budget == Budget(max_tokens=left - sum(given), max_cost=0.25)
+        with pytest.raises(BudgetExhaustedError):
+            await done(store, attrs.evolve(child("d"), lends=True))
+        assert await store.read(SessionRow("d", ANY_TENANT)) is None
