@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -429,16 +429,27 @@ class Supervisor:
     async def recover(self, sessions: Mapping[str, str]) -> None:
         """Wake the sessions for which something waits in the store and that no process works on.
 
-        Nor does this process work on its own sessions whose inboxes have paused.
+        Nor does this process work on its own sessions whose inboxes have paused. Those that run a turn hear of the
+        notices in their inboxes again: they may have come, or were to be settled, while the store could not be used.
 
         Args:
             sessions: the sessions, with their tenants.
+
+        Raises StoreError.
         """
         paused = {each: actor.conversation.known.tenant for each in self._paused if (actor := self._paused_at(each))}
         self._paused = set(paused)
         self.scheduler.found_waiting({**sessions, **paused}, trio.current_time())
         self._reassign()
-        await trio.lowlevel.checkpoint()
+        await self._remind([each for each in sessions if each in self.scheduler.running])
+
+    async def _remind(self, session_ids: Collection[str]) -> None:
+        """Tell sessions of this process of all notices in their inboxes. Raises StoreError."""
+        await self.inboxes.look(session_ids)
+        for session_id in session_ids:
+            actor = self.registry.find(session_id)
+            if actor is not None and actor.conversation.inbox.notices:
+                self._send(session_id, Wake())
 
     def _turn_of(self, session_id: str) -> tuple[str, Origin]:
         """Return the tenant of a session whose turn runs here, and what is kept of the turn. Raises ToolError."""

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+import apsw
 import attrs
 import pytest
 import trio
@@ -40,6 +41,7 @@ from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config, Limits
 from warren.settings.tool_config import ToolsConfig
+from warren.storage.operations import EndInputs
 from warren.storage.queries import SessionRow, WaitingInputs
 
 pytestmark = pytest.mark.virtual_time
@@ -519,6 +521,25 @@ async def test_a_turn_that_waits_in_its_task_hears_of_an_end_after_a_lapse_of_it
             await turn.value()
         (result,) = await results(service, session_id)
         assert result.content == "done: pay for it"
+
+
+async def test_a_turn_that_waits_in_its_task_hears_of_an_end_that_could_not_be_stored(tmp_path: Path) -> None:
+    """The answer was there, and the store full: nothing else would have it looked at again while the turn runs."""
+    faults = Faults(refuse_kinds=(EndInputs,))
+    async with Office().open(tmp_path, attrs.evolve(CONFIG, durability="turn"), faults=faults) as service:
+        session_id = (await service.create_session(None, approvals=Gates(memory="ask"))).session_id
+        async with trio.open_nursery() as nursery:
+            turn = ask(nursery, service.start_turn, session_id, "delegate pay for it")
+            await trio.sleep(1)
+            (asked,) = (await service.approvals()).approvals
+            faults.refuse = apsw.FullError("full")
+            await service.approve_tool(asked.session_id, asked.call_id, "allow")
+            await trio.sleep(1)
+            faults.refuse = None
+            with trio.fail_after(60):
+                await turn.value()
+        (result,) = await results(service, session_id)
+    assert result.content == "done: pay for it"
 
 
 @pytest.mark.parametrize("part", ["part 1", "fail"])
