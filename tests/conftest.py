@@ -21,7 +21,7 @@ from tests.support.seeds import SEED, VARIABLE
 from tests.support.tasks import waits
 from tests.transport.cli.process import Cli
 
-pytest_plugins = ["tests.tiers"]
+pytest_plugins = ["tests.tiers", "pytester"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 REAL_LIMIT: Final = 120.0
 VIRTUAL_LIMIT: Final = 24 * 60 * 60.0

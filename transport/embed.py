@@ -110,9 +110,9 @@ async def open_host(
         made.check_defaults(config)
         registry: Providers = made
         if config.record is not None:
-            from warren.transport.providers.recording import RecordedProviders, Recorder  # noqa: PLC0415 - few record
+            from warren.transport.providers.recording import AnswerRecorder, RecordedProviders  # noqa: PLC0415 - few record
 
-            registry = RecordedProviders(registry, Recorder(config.record))
+            registry = RecordedProviders(registry, AnswerRecorder(config.record))
         own = await _tools_of(config, environ, stack)
         if tracer is None and config.traces is not None:
             tracer = await stack.enter_async_context(_traced(config.traces))

@@ -55,10 +55,10 @@ class Service(RuntimeService):
         local: the sessions, for the handlers of calls.
     """
 
-    local: Local
-    _loop: LoopLag
-    _history: LoadHistory
-    _projector: ProjectorActor | None = None
+    local: Local = attrs.field(repr=False)  # the actors know one another: it would never end
+    _loop: LoopLag = attrs.field(repr=False)
+    _history: LoadHistory = attrs.field(repr=False)
+    _projector: ProjectorActor | None = attrs.field(default=None, repr=False)
 
     @property
     def principal(self) -> Principal:

@@ -11,3 +11,7 @@ from warren.transport.providers.scripted import ScriptedStep as ScriptedStep
 from warren.transport.providers.scripted import call as call
 from warren.transport.providers.scripted import fail as fail
 from warren.transport.providers.scripted import say as say
+from warren.transport.testing.recorder import RecordedCall as RecordedCall
+from warren.transport.testing.recorder import Recorder as Recorder
+from warren.transport.testing.service import ScriptedFixture as ScriptedFixture
+from warren.transport.testing.snapshot import snapshot as snapshot

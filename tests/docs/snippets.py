@@ -25,6 +25,7 @@ FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PORT: Final = "8420"
 BASH: Final = shutil.which("bash") or "sh"
 SERVES: Final = "warren serve"
+MORE: Final = ("> ", ">\n")
 PLAIN: Final = re.compile(r"warren [\w\s\-./:,=\"?']*")
 """A command of our own with nothing in it for a shell but blanks and quotes."""
 
@@ -51,13 +52,13 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(text: str) -> list[Command]:
-    """Return the commands of a console block; a command goes on in lines that begin with `> `."""
+    """Return the commands of a console block; a command goes on in lines that begin with `> `, or are `>` alone."""
     parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     found = []
     for part in parts:
         lines = part.splitlines(keepends=True)
-        more = next((at for at, line in enumerate(lines[1:], 1) if not line.startswith("> ")), len(lines))
-        line = lines[0] + "".join(rest.removeprefix("> ") for rest in lines[1:more])
+        more = next((at for at, line in enumerate(lines[1:], 1) if not line.startswith(MORE)), len(lines))
+        line = lines[0] + "".join(rest[1:].removeprefix(" ") for rest in lines[1:more])
         found.append(Command(line.rstrip("\n"), "".join(lines[more:])))
     return found
 

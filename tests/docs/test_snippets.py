@@ -50,6 +50,7 @@ READ_HERE: Final = (
         "security",
         "stdio",
         "structured-output",
+        "testing",
         "tools",
         "traces",
         "triggers",

@@ -69,7 +69,7 @@ class _Tape:
 
 
 @define(eq=False)
-class Recorder:
+class AnswerRecorder:
     """Writes the answers of each session into a script of its own: FILE, then FILE with `.2` before its ending.
 
     A file has the answers: words, pieces, files, calls of tools, counts and errors; and beside each the new messages
@@ -158,7 +158,7 @@ class RecordedProvider:
     """A provider whose answers are recorded."""
 
     provider: Provider
-    recorder: Recorder
+    recorder: AnswerRecorder
 
     async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
         """Call the model; see `warren.models.model.Provider`."""
@@ -183,7 +183,7 @@ class RecordedProviders:
     """The providers of a runtime, with a recorder between them and the runtime."""
 
     providers: Providers
-    recorder: Recorder
+    recorder: AnswerRecorder
 
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
         """Return the provider to call; see `warren.models.model.Providers`."""

@@ -19,7 +19,7 @@ from warren.models.tools import tool
 from warren.settings.config import Config, RetryPolicy
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import load_script
-from warren.transport.providers.recording import Recorder
+from warren.transport.providers.recording import AnswerRecorder
 
 SECRET = "sk-a-secret-of-the-provider"  # noqa: S105 - of nobody
 
@@ -126,7 +126,7 @@ async def test_sessions_keep_their_files_if_their_first_calls_fail(tmp_path: Pat
 
 async def test_an_answer_costs_what_it_has(tmp_path: Path) -> None:
     """It is added at the end of the file, which is a whole script after each call; what is before stays as it is."""
-    recorder, path = Recorder(tmp_path / "talk.json"), tmp_path / "talk.json"
+    recorder, path = AnswerRecorder(tmp_path / "talk.json"), tmp_path / "talk.json"
     asked = ModelRequest("m", [UserMessage("?")], session_id="s")
     data = attrs.evolve(asked, answer_schema={"type": "object"})
     busy = ProviderError("busy" * 40, cause="overloaded", retryable=True)

@@ -1,0 +1,102 @@
+"""The service of a test: opened in the loop of the test, with the model that the test has made."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Final, cast
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from warren.base.errors import ProviderError
+from warren.base.values import define, frozen
+from warren.calls.facade import RuntimeService
+from warren.conversation.attachments import ANY_KIND, Kind
+from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.settings.config import Config
+from warren.transport.embed import open_supervisor
+from warren.transport.providers.scripted import ScriptedModel, ScriptedStep
+
+MODEL: Final = "scripted"
+"""The name of the model of a test."""
+NO_SCRIPT: Final = "the test has no script yet: call scripted(say(…)) before the turn begins"
+ON_ASYNCIO: Final = (
+    "warren_service needs trio, and this test runs on asyncio. Leave out the mark of asyncio, and the test runs on trio"
+    " by itself; under AnyIO, let the fixture anyio_backend return 'trio'"
+)
+
+
+@define(eq=False)
+class ScriptedFixture:
+    """The fixture `scripted`: a call makes a model, and sessions that name no model get the newest one.
+
+    Attributes:
+        newest: the newest model; None before the first.
+    """
+
+    kinds: ClassVar[frozenset[Kind]] = ANY_KIND
+    newest: ScriptedModel | None = None
+
+    def __call__(
+        self, *steps: ScriptedStep | Sequence[ScriptedStep], loop: bool = False, strict: bool = False
+    ) -> ScriptedModel:
+        """Return a model with these steps; see `ScriptedModel`."""
+        self.newest = ScriptedModel(steps, loop=loop, strict=strict)
+        return self.newest
+
+    async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+        """Play the newest model; see `warren.models.model.Provider`. Raises ProviderError if there is none."""
+        if self.newest is None:
+            raise ProviderError(NO_SCRIPT, cause="script_ended", retryable=False)
+        return await self.newest.complete(request, emit)
+
+
+@frozen
+class NotOpen:
+    """The value of `warren_service` until the test runs: no fixture can hold a service open in the loop of the test.
+
+    Attributes:
+        options: the arguments of `open_supervisor`.
+        model: the model of sessions that name none.
+    """
+
+    options: Mapping[str, Any] = attrs.field(repr=False)
+    model: ScriptedFixture = attrs.field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse to be used as a service."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(
+            f"warren_service.{name}: the service is open within tests that are `async def`, and nowhere else"
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[RuntimeService]:
+        """Open the service for a body. Raises RuntimeError if the test does not run on trio."""
+        if not trio.lowlevel.in_trio_run():
+            raise RuntimeError(ON_ASYNCIO)
+        options = dict(self.options)
+        config = options.pop("config", None) or Config()
+        if config.model == Config().model and config.provider is None:
+            config = attrs.evolve(config, model=MODEL)
+        providers = {MODEL: self.model, **(options.pop("providers", None) or {})}
+        environ = options.pop("environ", {})  # no test pays for a model because the shell has a key
+        async with open_supervisor(config, providers=providers, environ=environ, **options) as service:
+            yield service
+
+
+def opened_later(options: Mapping[str, Any], model: ScriptedFixture) -> RuntimeService:
+    """Return what stands for a service until the test runs."""
+    return cast(RuntimeService, NotOpen(options, model))
+
+
+def run(test: Callable[[], Awaitable[None]], *, virtual: bool) -> None:
+    """Run a test on trio, if asked for on a clock that jumps to the next deadline whenever every task waits."""
+    if not virtual:
+        trio.run(test)
+        return
+    # Its first import is done in a thread, and such a clock does not wait for threads.
+    import warren.structured.check  # noqa: F401, PLC0415 - see above
+
+    trio.run(test, clock=MockClock(autojump_threshold=0))
