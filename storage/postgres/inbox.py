@@ -1,14 +1,29 @@
 """The inboxes of the sessions of a store. Each row is one input; the commit of the turn that took it removes it."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
+from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input, Numbered
-from warren.storage.operations import MAX_OUTCOMES, Attach, EndInputs, Enqueue, Enqueued, InputOutcome, Sent
+from warren.conversation.records import SessionRecord
+from warren.storage.operations import (
+    MAX_OUTCOMES,
+    Archive,
+    Attach,
+    Commit,
+    Delegate,
+    Delete,
+    EndInputs,
+    Enqueue,
+    Enqueued,
+    InputOutcome,
+    Operation,
+    Sent,
+)
 from warren.storage.postgres.attachments import attach
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.guard import Guarded
@@ -37,6 +52,14 @@ _SEND: Final = f"""
             AS given (session_id, id, body, place) JOIN locked USING (session_id) ORDER BY place)
     INSERT INTO warren.inbox (session, number, id, starts, notice, body)
     SELECT key, nextval('warren.inputs'), id, false, true, body FROM given
+"""
+# In the order in which the statement of turns locks them: that of their ids as texts of bytes.
+_LOCK: Final = """
+    SELECT FROM warren.sessions WHERE session_id = ANY ($1::text[]) ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE
+"""
+_LOCK_FAMILIES: Final = """
+    SELECT FROM warren.sessions WHERE session_id = ANY ($1::text[]) OR delegated_by = ANY ($2::text[])
+    ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE
 """
 _SEND_DOWN: Final = """
     WITH locked AS MATERIALIZED (
@@ -109,6 +132,28 @@ async def store_outcome(db: Connection, session: int, inputs: InputOutcome) -> N
         await db.fetch(_DROP, session, numbers)
         await db.fetch(_END, session, numbers, inputs.outcome.decode())
         await db.fetch(_FORGET, session)
+
+
+async def lock(db: Connection, operations: Sequence[Operation[Any]]) -> None:
+    """Lock the rows of all sessions that a group changes, in the order in which a group of turns alone locks them.
+
+    Else a parent that cancels a child that just ends would wait for the child's row, and the child for the parent's.
+    """
+    found, ended = set[str](), list[str]()
+    for each in operations:
+        found.add(each.session_id)
+        match each:
+            case Commit(sends=sends) | EndInputs(sends=sends):
+                found.update(sent.session_id for sent in sends)
+            case Archive(sends=sends) | Delete(sends=sends):
+                found.update(sent.session_id for sent in sends)
+                ended.append(escaped(each.session_id))
+            case Delegate(record=SessionRecord(delegation=Delegation(session_id=parent))):
+                found.add(parent)
+    if ended:
+        await db.fetch(_LOCK_FAMILIES, array([escaped(each) for each in found]), array(ended))
+    elif len(found) > 1:
+        await db.fetch(_LOCK, array([escaped(each) for each in found]))
 
 
 async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> None:

@@ -331,6 +331,7 @@ class Writer:
         begin = f"BEGIN; UPDATE warren.writers SET groups = {number} WHERE holder = {holder}"
         if not await db.script(f"{begin} AND generation = {self._generation} AND groups = {before}"):
             raise SupersededError
+        await inbox.lock(db, operations)
         writer = number, holder, self._generation or 0, number
         for first in range(0, len(turns), MOST):
             part = {at: cast("Commit", operations[at]) for at in turns[first : first + MOST]}
