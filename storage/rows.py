@@ -42,6 +42,8 @@ logger: Final = logging.getLogger("warren.storage")
 OPEN: Final = 0
 ARCHIVED: Final = 1
 DELETED: Final = 2
+DELETES: Final = '"kind":"delete"'
+"""A part of the body of each notice that deletes its session, and of no other notice: a text has its quotes escaped."""
 SEQ_STRIDE: Final = 1_000_000
 """Event numbers that a takeover skips: more than one turn has. A dead holder may have shown some unstored."""
 COLUMNS: Final = (

@@ -37,6 +37,7 @@ from warren.storage.rows import (
     CALL,
     COLUMNS,
     DELETED,
+    DELETES,
     SEQ_STRIDE,
     Continued,
     before,
@@ -76,12 +77,17 @@ _ANSWERED: Final = """
 _PUT_BACK: Final = """
     UPDATE warren.sessions SET holder = NULL WHERE session_id = $1 AND holder = $2::int AND epoch = $3::int8
 """
+# All of its inbox goes but the notice that its parent is deleted, which may have come just before: an archived session
+# goes as well.
 _ARCHIVE: Final = f"""
     WITH archived AS (
             UPDATE warren.sessions SET state = {ARCHIVED}, turn = NULL, wakes = NULL
             WHERE key = $1::int8 AND coalesce(holder, $2::int) = $2::int AND epoch = $3::int8 RETURNING key
         ),
-        emptied AS (DELETE FROM warren.inbox WHERE session = (SELECT key FROM archived)),
+        emptied AS (
+            DELETE FROM warren.inbox
+            WHERE session = (SELECT key FROM archived) AND NOT (notice AND strpos(body, '{DELETES}') > 0)
+        ),
         settled AS (DELETE FROM warren.calls WHERE session = (SELECT key FROM archived)),
         over AS (
             UPDATE warren.waits SET state = 'settled'

@@ -38,6 +38,7 @@ from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
     DELETED,
+    DELETES,
     OPEN,
     SEQ_STRIDE,
     Continued,
@@ -113,6 +114,8 @@ _ARCHIVE: Final = f"""
     UPDATE sessions SET state = {ARCHIVED}, turn = NULL, wakes = NULL, change = {NEXT_CHANGE}
     WHERE key = ?1 AND coalesce(holder, ?2) = ?2 AND epoch = ?3 RETURNING key
 """
+# All but the notice that its parent is deleted, which may have come just before: an archived session goes as well.
+_EMPTY: Final = f"DELETE FROM inbox WHERE session = ? AND NOT (notice AND instr(body, '{DELETES}') > 0)"
 _AWAKE: Final = "UPDATE sessions SET wakes = NULL WHERE key = ? AND wakes IS NOT NULL"
 _LABEL: Final = f"""
     UPDATE sessions SET labels = ?, title = ?, details = coalesce(?, details), change = {NEXT_CHANGE} WHERE key = ?
@@ -282,7 +285,7 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
     if state != ARCHIVED:
         if db.execute(_ARCHIVE, (key, holder.key, operation.lease.epoch)).get is None:
             raise taken_over(operation.session_id, None)
-        db.execute("DELETE FROM inbox WHERE session = ?", (key,))
+        db.execute(_EMPTY, (key,))
         open_turns.settle(db, key)
         waits.settle_all(db, key)
         send(db, operation.sends)

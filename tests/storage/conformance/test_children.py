@@ -225,6 +225,20 @@ async def test_the_end_of_a_parent_goes_down(home: Home, tmp_path: Path, how: An
         )
 
 
+async def test_a_child_that_is_archived_just_after_its_parent_was_deleted(home: Home, tmp_path: Path) -> None:
+    """It is deleted too: of all that waits for it, the notice of that stays."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), child("b")])
+        lease = (await done(store, Claim("b"))).lease
+        await done(store, EndInputs("a", InputOutcome(), (Sent("b", notice("cancel", '"kind":"delete"')),)))
+        await done(store, Delete("a"))
+        assert await notices(store, "b") == ["cancel", "delete"]
+        await done(store, Archive("b", None, lease))
+        if await store.read(SessionRow("b", ANY_TENANT)) is not None:  # where archived ones are kept
+            assert await notices(store, "b") == ["delete"]
+            assert list(await store.read(WaitingSessions())) == ["b"]
+
+
 async def test_a_child_gets_a_part_of_the_budget(home: Home, tmp_path: Path) -> None:
     """Of what is left beside the children that the parent has not counted yet; the parent gets a notice of it."""
     async with home(tmp_path) as store:
