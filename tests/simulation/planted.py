@@ -293,9 +293,9 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "an archive leaves the inputs",
         "storage/sqlite/operations.py",
-        """            raise taken_over(operation.session_id, None)
-        db.execute("DELETE FROM inbox WHERE session = ?", (key,))""",
-        """            raise taken_over(operation.session_id, None)""",
+        """        db.execute(_EMPTY, (key,))
+""",
+        "",
         "A session that was archived has nothing to do.",
         "nothing_stays",
         soon=True,
