@@ -38,7 +38,10 @@ async def test_sessions_that_tell_each_other_do_not_lock_each_other_out() -> Non
                 return
 
     with database() as url:
-        async with postgres_opened(url, timeout=20.0) as one, postgres_opened(url, timeout=20.0) as other:
+        async with (
+            postgres_opened(url, timeout=20.0, lock_timeout=20.0) as one,
+            postgres_opened(url, timeout=20.0, lock_timeout=20.0) as other,
+        ):
             for number in range(5):
                 await done(one, turn(f"a{number}"))
                 await done(other, turn(f"b{number}"))
@@ -58,7 +61,10 @@ async def test_parents_that_are_archived_do_not_lock_their_children_out() -> Non
         problems.extend([each for each in await store.write(operations) if isinstance(each, WarrenError)])
 
     with database() as url:
-        async with postgres_opened(url, timeout=20.0) as one, postgres_opened(url, timeout=20.0) as other:
+        async with (
+            postgres_opened(url, timeout=20.0, lock_timeout=20.0) as one,
+            postgres_opened(url, timeout=20.0, lock_timeout=20.0) as other,
+        ):
             for number in range(20):
                 parent, child = f"b{number:02}", f"a{number:02}"
                 await done(one, turn(parent))
@@ -69,8 +75,7 @@ async def test_parents_that_are_archived_do_not_lock_their_children_out() -> Non
                 EndInputs(f"a{number:02}", NOTHING, (telling("a", 1, f"b{number:02}").sends)) for number in range(20)
             ]
             async with trio.open_nursery() as nursery:
-                for archive, end in zip(parents, ends, strict=True):
-                    nursery.start_soon(write, one, archive)
-                    nursery.start_soon(write, other, end)
+                nursery.start_soon(write, one, *parents)
+                nursery.start_soon(write, other, *reversed(ends))
         assert not problems
         assert server().run(name_in(url), DEADLOCKS) == [(0,)]
