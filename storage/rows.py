@@ -18,6 +18,7 @@ from warren.conversation import codec
 from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
 from warren.conversation.categories import Category, Decision
 from warren.conversation.delegation import Delegation
+from warren.conversation.events import TurnOutcome
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.messages import ToolResult
 from warren.conversation.open_turn import CALL_STATES, KeptCall, OpenTurn
@@ -138,6 +139,7 @@ class _Details(SessionOptions):
     usage: Usage = NO_USAGE
     last_assistant_text: str | None = None
     last_structured_output: Any = None
+    last_outcome: TurnOutcome | None = None
     compactions: int = 0
     last_compaction_step: int | None = None
     last_input_tokens: int = 0

@@ -445,7 +445,8 @@ class Conversation:
         terminal = None if self.log.pending else self.log.stamp(lost)
         last_seq = self.log.last_seq if terminal is None else terminal.seq
         base = self._base()
-        self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
+        turns = record.turns + 1
+        self.record = record.changed(turn_open=False, turns=turns, last_seq=last_seq, last_outcome=lost.cause)
         try:
             ended = (Charge(record.model, turns=1),)
             events = self.log.unstored(terminal)
@@ -497,6 +498,7 @@ class Conversation:
             updated_at=terminal.timestamp,
             last_seq=terminal.seq,
             last_assistant_text=turn.text or record.last_assistant_text,
+            last_outcome=cause_of(error),
             delegated=sum(given_up, record.delegated),
         )
         try:
@@ -623,7 +625,7 @@ class Conversation:
         self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
         self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]
         if record.turn_open and record.turn is None:
-            record = record.changed(turn_open=False, turns=record.turns + 1)
+            record = record.changed(turn_open=False, turns=record.turns + 1, last_outcome="store_error")
             self.charges.append(ended)
         self.keep(record)
 

@@ -16,7 +16,7 @@ from warren.base.values import value
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import NO_EXPENSE, Expense, Spent
-from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
+from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, TurnOutcome
 from warren.conversation.messages import StopReason
 from warren.conversation.records import SessionRecord, Span, with_parts
 from warren.conversation.transcript import Transcript
@@ -79,6 +79,11 @@ class Outcome:
             return RunCompleted(session_id, self.text, self.usage, self.structured_output)
         return RunFailed(session_id, self.error.message, cause_of(self.error))
 
+    @property
+    def outcome(self) -> TurnOutcome:
+        """The end of the turn, by name."""
+        return "completed" if self.error is None else cause_of(self.error)
+
     def ending(self, session_id: str, first_seq: int | None, terminal: Envelope | None) -> TurnResult | WarrenError:
         """Return the result or the error for each call that waits for the turn, with the numbers of its events.
 
@@ -135,6 +140,7 @@ class Outcome:
             last_seq=last_seq if terminal is None else terminal.seq,
             last_assistant_text=self.text or base.last_assistant_text,
             last_structured_output=self.structured_output if self.text else base.last_structured_output,
+            last_outcome=base.last_outcome if terminal is None else self.outcome,
             title=title_after(now, self.prompt),
             turn_open=False,
             turn=None,

@@ -88,6 +88,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         last_seq=0,
         last_assistant_text=text,
         last_structured_output=data,
+        last_outcome=None,
         title=wanted.title or (source.title if _has_prompt(original, at) else None),
         head=head,
         compactions=count,

@@ -18,6 +18,8 @@ RepairAction = Literal["dropped", "replaced", "shortened", "left_out", "switched
 """The repair of a refused request: `left_out` removes a tool, `switched_off` a feature of the protocol."""
 BudgetType = Literal["tokens", "time", "tool_calls", "steps", "cost"]
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
+TurnOutcome = Literal["completed", FailureCause]
+"""The end of a turn: with an answer, or why it failed."""
 
 
 @value

@@ -12,6 +12,7 @@ from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import frozen, value
 from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
 from warren.conversation.delegation import Delegation
+from warren.conversation.events import TurnOutcome
 from warren.conversation.messages import (
     AssistantMessage,
     HostedToolBlock,
@@ -97,6 +98,7 @@ class SessionRecord:
         last_seq: number of the last event.
         last_assistant_text: text of the newest answer.
         last_structured_output: the same answer as data; None if no schema was given.
+        last_outcome: the end of the newest turn that has ended; None if none has, or if that is not known.
         title: the host's title, or else the beginning of the first prompt; None before the first turn.
         head: position of the first message in the context; a summary stands for the messages before it.
         compactions: number of times that the head was moved.
@@ -131,6 +133,7 @@ class SessionRecord:
     last_seq: int = 0
     last_assistant_text: str | None = None
     last_structured_output: Any = None
+    last_outcome: TurnOutcome | None = None
     title: str | None = None
     head: int = 0
     compactions: int = 0

@@ -11,6 +11,7 @@ from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import frozen
 from warren.conversation.attachments import Attachment, Kind
 from warren.conversation.categories import Category, Gates, Switches
+from warren.conversation.events import TurnOutcome
 from warren.conversation.messages import Message, StopReason
 from warren.conversation.peers import Peer
 from warren.conversation.records import CompactionEntry, Lifecycle, MessagePart, Parent, SessionRecord
@@ -167,6 +168,8 @@ class SessionState:
         turn: the turn that has not ended; None if there is none. If another process runs it, only what is stored of it
             counts: a turn of which nothing is stored yet is left out.
         background: tool calls that run in the background, beyond their turns.
+        last_outcome: the end of the newest turn that has ended, `completed` or the cause of `run_failed`; None if none
+            has, or if it has ended with a release that did not store that.
         delegated_by: the session that it works for; None if it is no child.
         depth: levels of sessions above it that work was delegated by; 0 if it is no child.
         children: the number of its child sessions, if `read` was to count them; None if there are none.
@@ -196,6 +199,7 @@ class SessionState:
     pending_approvals: tuple[PendingApproval, ...] = attrs.field(default=(), metadata=LEFT_OUT)
     turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
     background: tuple[WaitingCall, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    last_outcome: TurnOutcome | None = attrs.field(default=None, metadata=LEFT_OUT)
     delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
     depth: int = attrs.field(default=0, metadata=LEFT_OUT)
     children: ChildCount | None = attrs.field(default=None, metadata=LEFT_OUT)
@@ -227,6 +231,8 @@ class SessionSummary:
         pending_approvals: number of tool calls of the running turn that wait for approval.
         turn: the turn that has not ended, as in `read`; None if there is none.
         node: the node that has it; None if none has it, or its process is no node.
+        last_outcome: the end of the newest turn that has ended, `completed` or the cause of `run_failed`; None if none
+            has, or if it has ended with a release that did not store that.
         delegated_by: the session that it works for; None if it is no child.
     """
 
@@ -245,6 +251,7 @@ class SessionSummary:
     pending_approvals: int = attrs.field(default=0, metadata=LEFT_OUT)
     turn: TurnView | None = attrs.field(default=None, metadata=LEFT_OUT)
     node: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    last_outcome: TurnOutcome | None = attrs.field(default=None, metadata=LEFT_OUT)
     delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
@@ -513,6 +520,7 @@ def view_of(
         owner=record.owner,
         pending_approvals=pending,
         turn=turn,
+        last_outcome=record.last_outcome,
         delegated_by=None if record.delegation is None else record.delegation.session_id,
         depth=0 if record.delegation is None else record.delegation.depth,
         background=tuple([waiting_call(wait) for wait in waits if wait.reason == "background"]),
@@ -546,5 +554,6 @@ def summary_of(
         pending_approvals=pending,
         node=node if live and not record.archived else None,
         turn=turn,
+        last_outcome=record.last_outcome,
         delegated_by=None if record.delegation is None else record.delegation.session_id,
     )

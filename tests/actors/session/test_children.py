@@ -446,6 +446,31 @@ async def test_views_say_who_has_delegated(store: Path | None) -> None:
         assert (state.delegated_by, state.depth) == (None, 0)
 
 
+async def test_views_say_how_the_newest_turn_has_ended(store: Path | None) -> None:
+    """Of a child and of any session, from its row and its own view, also after a restart; a fork has had no turn."""
+    office = Office()
+    async with office.open(store) as service:
+        parent = await new_session(service)
+        assert (await service.read(parent)).state.last_outcome is None
+        made = {prompt: await service.delegate(parent, prompt) for prompt in ("part", "fail", "hang")}
+        for prompt in ("part", "fail"):
+            await ended(service, made[prompt])
+        rows = {each.session_id: each.last_outcome for each in (await service.list(delegated_by=parent)).sessions}
+        assert rows == {made["part"]: "completed", made["fail"]: "provider_error", made["hang"]: None}
+        await service.interrupt(made["hang"])
+        assert (await ended(service, made["hang"])).last_outcome == "cancelled"
+        with pytest.raises(ProviderError):
+            await service.start_turn(made["part"], "fail")
+        assert (await service.read(made["part"])).state.last_outcome == "provider_error"
+        await service.start_turn(made["part"], "part")
+        assert (await service.fork(made["part"])).state.last_outcome is None
+    if store is None:
+        return
+    async with office.open(store) as service:
+        rows = {each.session_id: each.last_outcome for each in (await service.list(delegated_by=parent)).sessions}
+        assert rows == {made["part"]: "completed", made["fail"]: "provider_error", made["hang"]: "cancelled"}
+
+
 async def test_the_tool_is_off_unless_it_is_named(store: Path | None) -> None:
     """By the settings, or by the session's list of tools."""
     office = Office()
@@ -569,7 +594,7 @@ async def test_a_turn_that_is_run_again_gets_the_ends_of_its_children_again(tmp_
 
 async def ended(service: Service, session_id: str) -> SessionState:
     """Return a session once its turn has ended."""
-    while (found := await service.read(session_id)).state.last_assistant_text is None:  # noqa: ASYNC110 - as above
+    while (found := await service.read(session_id)).state.last_outcome is None:  # noqa: ASYNC110 - as above
         await trio.sleep(0.1)
     return found.state
 
