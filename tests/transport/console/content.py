@@ -49,3 +49,14 @@ BUSY: Final[dict[str, Any]] = {
     ],
 }
 """One turn has 9 steps with twenty calls of a tool each, and a last one: about 960 events."""
+PART: Final[dict[str, Any]] = {"loop": True, "steps": [{"text": "All is well here."}]}
+BREAKS: Final[dict[str, Any]] = {"loop": True, "steps": [{"text": "I dig", "error": {"message": "the soil is frozen"}}]}
+
+
+def delegating(*parts: tuple[str, str]) -> dict[str, Any]:
+    """Return a conversation in which a child does each part: its title, and its model."""
+    calls = [
+        {"name": "delegate", "args": {"prompt": f"Do it: {title}", "title": title, "model": model}}
+        for title, model in parts
+    ]
+    return {"loop": True, "steps": [{"text": "Others do that.", "tool_calls": calls}, {"text": "It is all done."}]}

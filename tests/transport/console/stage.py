@@ -30,14 +30,18 @@ SCRIPTS: Final = (
         "asking",
         "asks",
         "begun",
+        "breaks",
         "busy",
         "compacts",
         "forks",
         "formed",
         "guide",
         "keys",
+        "lead",
         "long",
         "nasty",
+        "office",
+        "part",
         "seen",
         "slow",
     ),
@@ -48,6 +52,17 @@ ROWS: Final = ".space .row"
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 THEMES: Final[dict[Literal["light", "dark"], list[str]]] = {"light": STANDARD, "dark": ["color-contrast"]}
 """The rules for each theme: only the colours of the second one are others."""
+SCROLL: Final = """async (box) => {
+    const began = performance.now();
+    let frames = 0;
+    while (performance.now() - began < 500) {
+        box.scrollTop += box.scrollTop > 4000 ? -40 : 40;
+        await new Promise(requestAnimationFrame);
+        frames += 1;
+    }
+    return frames * 2;
+}"""
+"""Scrolls a box for half a second; returns the frames a second."""
 LIMIT: Final = 15_000
 """Milliseconds that the page may take for anything: machines of tests may be busy."""
 

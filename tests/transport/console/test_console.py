@@ -18,7 +18,19 @@ from playwright.sync_api import Page, Request, WebSocketRoute, expect
 
 from tests.support.signing import standard
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
-from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, act, gateway, say, show, turns
+from tests.transport.console.stage import (
+    ROWS,
+    SCROLL,
+    STANDARD,
+    THEMES,
+    Gateway,
+    Watched,
+    act,
+    gateway,
+    say,
+    show,
+    turns,
+)
 from tests.transport.http.tokens import listed
 from warren.conversation.categories import Gates
 from warren.reports.metrics import LoadSample
@@ -26,17 +38,6 @@ from warren.reports.metrics import LoadSample
 FIRST: Final = 2_000
 """Events that the page asks for before it draws a session."""
 MANY: Final = 10_000
-SCROLL: Final = """async (box) => {
-    const began = performance.now();
-    let frames = 0;
-    while (performance.now() - began < 500) {
-        box.scrollTop += box.scrollTop > 4000 ? -40 : 40;
-        await new Promise(requestAnimationFrame);
-        frames += 1;
-    }
-    return frames * 2;
-}"""
-"""Scrolls a box for half a second; returns the frames a second."""
 MOST_REQUESTS: Final = 30
 MOST: Final = 80 * 1024
 """Requests and bytes, without their headers, until the first rows are there."""

@@ -43,7 +43,7 @@ function Later({ name, frame, ...props }) {
   return frame ? html`<${frame} title=${props.title} close=${props.close}>${told}<div class="buttons"><button onClick=${props.close}>Cancel</button></div><//>` : html`<main class="screen" id="main" tabindex="-1">${told}</main>`;
 }
 
-const PARTS_OF_SESSIONS = [undefined, "context", "events"];
+const PARTS_OF_SESSIONS = [undefined, "children", "context", "events"];
 
 /** Return the name of the screen at a place; null if there is no such place. */
 function screenAt([first, second, ...rest]) {
@@ -148,7 +148,7 @@ function SignIn() {
 function Keyboard({ close }) {
   const [off, setOff] = useState(localStorage.getItem("warren.keys") === "off");
   const keys = [["/", "to the text of the filter"], ["n", "new session"], ["j, k or ↓, ↑", "next, previous row"], ["x", "choose the row"], ["o or Enter", "open the row"],
-    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["u or s", "all sessions"], ["a", "approvals"], ["t", "schedules and triggers"], ["m", "memory"], ["l", "load"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
+    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["d", "the session's children, or its conversation"], ["→, ←", "open, close the children of the row"], ["u or s", "all sessions"], ["a", "approvals"], ["t", "schedules and triggers"], ["m", "memory"], ["l", "load"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
   return html`<${Dialog} title="Keyboard" close=${close}>
     <dl class="keys">${keys.map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
     <label class="check"><input type="checkbox" checked=${!off} onChange=${(event) => { localStorage.setItem("warren.keys", event.target.checked ? "on" : "off"); setOff(!event.target.checked); }} /> Single keys work</label>

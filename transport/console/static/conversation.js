@@ -97,6 +97,16 @@ function apply(turn, { seq, event, timestamp }) {
 /** Return the calls of a turn that wait for approval. */
 export const waiting = (turn) => turn.entries.filter((entry) => entry.kind === "tool" && entry.approval === "waits");
 
+/**
+ * Return the calls of a turn that wait for the ends of child sessions, if it does nothing else.
+ *
+ * The results of all come once the last child has ended: until then `awaited` has the children that have not, if known.
+ */
+export function delegated(turn, awaited = null) {
+  const open = turn.entries.filter((entry) => entry.kind === "tool" && entry.state === "running");
+  return open.every((entry) => entry.child) ? open.filter((entry) => !awaited || awaited.has(entry.child)) : [];
+}
+
 /** Events that come between turns: a compaction that was asked for. */
 const OUTSIDE = new Set(["compaction_started", "compaction_completed", "compaction_failed", "run_failed"]);
 
@@ -172,7 +182,7 @@ const TAKE = {
     Object.assign(tool, { approval: event.decision, reason: event.reason, resolved: time });
   },
   tool_execution_started: (turn, event, time) => {
-    Object.assign(toolOf(turn, event, time), { state: "running", started: time });
+    Object.assign(toolOf(turn, event, time), { state: "running", started: time, child: event.child });
   },
   tool_execution_timed_out: (turn, event, time) => {
     toolOf(turn, event, time).timedOut = event.timeout_ms;

@@ -5,7 +5,7 @@ const WHEN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 export const count = (number) => NUMBER.format(number);
-export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+export const plural = (number, noun, many = `${noun}s`) => `${count(number)} ${number === 1 ? noun : many}`;
 export const when = (time) => WHEN.format(new Date(time));
 export const clock = (time) => CLOCK.format(new Date(time));
 export const shortId = (id) => id.slice(-8);

@@ -1,11 +1,9 @@
 // The screen of all sessions: a live table of any length, its filters, and what is done to the chosen rows.
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { ago, compact, count, duration, labelsOf, labelsText, plural, shortId, when } from "./format.js";
-import { Ask, Failure, Loading, State, forEach, useChanges, useKeys, useNow, useTitle } from "./parts.js";
+import { Ask, Failure, Loading, State, forEach, stepOf, useChanges, useKeys, useNow, useTitle, useWindow } from "./parts.js";
 import { go, linkTo, putQuery } from "./route.js";
 import { STATES, fitting, stateOf } from "./rows.js";
-
-const OVERSCAN = 8;
 
 export function List({ connection, rows, query, create }) {
   useTitle("Sessions");
@@ -83,6 +81,7 @@ export function List({ connection, rows, query, create }) {
       </select>`}
       ${connection.can("tenant:admin") && html`<${Tenant} connection=${connection} />`}
     </div>
+    ${filter.delegated_by && html`<div class="notice" role="status"><span>Only the children of <a href=${linkTo("session", filter.delegated_by, "children")}>${rows.rows.get(filter.delegated_by)?.title ?? shortId(filter.delegated_by)}</a></span><button onClick=${() => change({ delegated_by: "" })}>All sessions</button></div>`}
     ${rows.error && html`<${Failure} error=${rows.error} again=${() => rows.look()} />`}
     ${rows.damaged > 0 && html`<p class="notice warn">Some sessions are damaged and not shown: run <code>warren doctor</code>.</p>`}
     ${report && html`<div class=${`notice ${report.bad ? "bad" : ""}`} role="status"><span>${report.text}</span><button class="quiet" onClick=${() => setReport(null)}>Dismiss</button></div>`}
@@ -96,13 +95,13 @@ export function List({ connection, rows, query, create }) {
     </div>`}
     ${!rows.whole && !found.length && !rows.error && html`<${Loading} what="sessions" />`}
     ${rows.whole && !found.length && html`<div class="empty"><p>${rows.rows.size ? "No session fits the filter." : "No session yet."}</p>
-      ${rows.rows.size ? html`<button onClick=${() => change({ state: "", model: "", node: "", label: "", text: "" })}>Clear the filter</button>` : create && html`<button class="primary" onClick=${create}>Begin the first one</button>`}</div>`}
+      ${rows.rows.size ? html`<button onClick=${() => change({ state: "", model: "", node: "", label: "", text: "", delegated_by: "" })}>Clear the filter</button>` : create && html`<button class="primary" onClick=${create}>Begin the first one</button>`}</div>`}
     ${found.length > 0 && html`<${Table} found=${found} now=${now} chosen=${chosen} choose=${choose} all=${all} may=${writes || admin} at=${at} setAt=${setAt} />`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </main>`;
 }
 
-const filterOf = (query) => Object.fromEntries(["state", "model", "node", "label", "text"].map((name) => [name, query.get(name) ?? ""]));
+const filterOf = (query) => Object.fromEntries(["state", "model", "node", "label", "text", "delegated_by"].map((name) => [name, query.get(name) ?? ""]));
 
 const TENANT = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
 
@@ -133,28 +132,10 @@ function Tenant({ connection }) {
 
 /** The rows that are in sight, in a box as high as all of them. */
 function Table({ found, now, chosen, choose, all, may, at, setAt }) {
-  const box = useRef();
-  const [view, setView] = useState({ top: 0, height: 800, row: 48 });
-  useLayoutEffect(() => {
-    const look = () => {
-      const row = matchMedia("(max-width: 700px)").matches ? 76 : 48;
-      setView({ top: box.current.scrollTop, height: box.current.clientHeight, row });
-    };
-    look();
-    const observer = new ResizeObserver(look);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
-  const { top, height, row } = view;
-  useEffect(() => {
-    const own = box.current;
-    if (at * row < own.scrollTop) own.scrollTop = at * row;
-    else if ((at + 1) * row > own.scrollTop + own.clientHeight - 40) own.scrollTop = (at + 1) * row - own.clientHeight + 40;
-  }, [at]);
-  const first = Math.max(0, Math.floor(top / row) - OVERSCAN);
-  const shown = found.slice(first, Math.ceil((top + height) / row) + OVERSCAN);
+  const { box, scrolled, row, first, last } = useWindow(at);
+  const shown = found.slice(first, last);
   const keys = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -found.length, End: found.length }[event.key];
+    const step = stepOf(event.key, found.length);
     if (step !== undefined && event.target === box.current) {
       event.preventDefault();
       setAt(Math.max(0, Math.min(found.length - 1, at + step)));
@@ -164,8 +145,7 @@ function Table({ found, now, chosen, choose, all, may, at, setAt }) {
       choose([found[at].session_id], !chosen.has(found[at].session_id));
     }
   };
-  return html`<div class="rows" ref=${box} role="grid" aria-multiselectable="true" aria-activedescendant=${found[at] && `row-${at}`} aria-label="Sessions" aria-rowcount=${found.length + 1} tabindex="0" onKeyDown=${keys}
-      onScroll=${() => setView({ ...view, top: box.current.scrollTop, height: box.current.clientHeight })}>
+  return html`<div class="rows" ref=${box} role="grid" aria-multiselectable="true" aria-activedescendant=${found[at] && `row-${at}`} aria-label="Sessions" aria-rowcount=${found.length + 1} tabindex="0" onKeyDown=${keys} onScroll=${scrolled}>
     <div class="row header" role="row" aria-rowindex="1">
       <span role="columnheader">${may && html`<input type="checkbox" aria-label="Choose all that fit" checked=${all} onChange=${(event) => choose(found.map((each) => each.session_id), event.target.checked)} />`}</span>
       <span role="columnheader">Session</span><span role="columnheader">State</span><span role="columnheader">Model</span>

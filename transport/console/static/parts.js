@@ -20,6 +20,36 @@ export function useChanges(source) {
   }, [source]);
 }
 
+/** Rows beyond those in sight that are drawn, on each side. */
+const OVERSCAN = 8;
+
+/**
+ * The part of a long table that is in sight: its `box` gets the ref and `scrolled`, and rows `first` to `last` are drawn, of `row`
+ * pixels each. The row `at` is kept in sight.
+ */
+export function useWindow(at) {
+  const box = useRef();
+  const [view, setView] = useState({ top: 0, height: 800, row: 48 });
+  useLayoutEffect(() => {
+    const look = () => setView({ top: box.current.scrollTop, height: box.current.clientHeight, row: matchMedia("(max-width: 700px)").matches ? 76 : 48 });
+    look();
+    const observer = new ResizeObserver(look);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  const { top, height, row } = view;
+  useEffect(() => {
+    const own = box.current;
+    if (at * row < own.scrollTop) own.scrollTop = at * row;
+    else if ((at + 1) * row > own.scrollTop + own.clientHeight - 40) own.scrollTop = (at + 1) * row - own.clientHeight + 40;
+  }, [at]);
+  const scrolled = () => setView({ ...view, top: box.current.scrollTop, height: box.current.clientHeight });
+  return { box, scrolled, row, first: Math.max(0, Math.floor(top / row) - OVERSCAN), last: Math.ceil((top + height) / row) + OVERSCAN };
+}
+
+/** The steps of the keys that go through a table. */
+export const stepOf = (key, rows) => ({ ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -rows, End: rows })[key];
+
 /** The time, drawn anew every so many milliseconds. */
 export function useNow(every = 1000) {
   const [now, setNow] = useState(Date.now);

@@ -27,6 +27,9 @@ export function useRoute() {
 
 export const linkTo = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;
 
+/** The list of sessions with a filter. */
+export const linkToList = (filter) => `#/?${new URLSearchParams(filter)}`;
+
 export function go(...parts) {
   location.hash = linkTo(...parts);
 }

@@ -10,13 +10,64 @@ const AFTER_ERROR = 3_000;
 /** The state that a person sees, of a row of `session/list`. */
 export function stateOf(row) {
   if (row.lifecycle === "archived") return "archived";
-  if (row.pending_approvals || row.turn?.state === "waiting") return "waiting";
+  if (row.pending_approvals) return "waiting";
+  if (row.turn?.state === "waiting") return "waits";
   if (row.is_active || row.turn?.state === "running") return "running";
   if (row.turn?.state === "parked") return "parked";
   return row.lifecycle === "live" || row.node ? "idle" : "stored";
 }
 
-export const STATES = { waiting: "To approve", running: "Running", parked: "Parked", idle: "Idle", stored: "Stored", archived: "Archived" };
+export const STATES = { waiting: "To approve", waits: "Waits", running: "Running", parked: "Parked", idle: "Idle", stored: "Stored", archived: "Archived" };
+
+/** Whether a row of a page says less than what was told: the list does not know what runs at other nodes. */
+export const outdated = (before, row) => before?.told && before.is_active && before.updated_at >= row.updated_at;
+
+/** The watch of the list of sessions, of which a connection has one: what it tells goes to all who follow it. */
+export class Watch {
+  constructor(connection) {
+    this.connection = connection;
+    this.followers = new Set();
+    this.watched = null;
+    connection.on("session/changed", (changes) => this.tell((each) => each.take(changes)));
+    connection.listen(() => this.begin());
+  }
+
+  /**
+   * Tell somebody of the changes. Returns the function that ends it.
+   *
+   * @param {{began: Function, take: Function, failed: Function}} follower `began()` is called on each connection once it
+   *   is watched: who then reads the list misses nothing. `take(changes)` has what has changed.
+   */
+  follow(follower) {
+    this.followers.add(follower);
+    if (this.watched !== null && this.watched === this.place) follower.began();
+    else this.begin();
+    return () => {
+      this.followers.delete(follower);
+      if (this.followers.size) return;
+      this.watched = null;
+      this.connection.call("session/unwatch").catch(() => {});
+    };
+  }
+
+  /** What there is to watch now; null while there is no connection. */
+  get place() {
+    const { state, opened, tenant } = this.connection;
+    return state === "open" ? `${opened} ${tenant}` : null;
+  }
+
+  begin() {
+    const { place } = this;
+    if (place === null || !this.followers.size || this.watched === place) return;
+    this.watched = place;
+    this.connection.call("session/watch", { include_archived: true }).catch((error) => this.tell((each) => each.failed(error)));
+    this.tell((each) => each.began());
+  }
+
+  tell(how) {
+    for (const each of [...this.followers]) how(each);
+  }
+}
 
 /**
  * The rows by their ids. While somebody looks at them the gateway tells which ones change; the whole list is read once,
@@ -31,35 +82,33 @@ export class Rows {
     this.damaged = 0;
     this.version = 0;
     this.listeners = new Set();
-    this.opened = 0;
     this.tenant = connection.tenant;
-    connection.on("session/changed", (changes) => this.take(changes));
-    connection.listen(() => this.watch());
+    connection.listen(() => this.belong());
+    this.watch = new Watch(connection);
   }
 
   listen(listener) {
     this.listeners.add(listener);
-    this.watch();
+    this.end ??= this.watch.follow({ began: () => this.began(), take: (changes) => this.take(changes), failed: (error) => this.fail(error) });
     return () => {
       this.listeners.delete(listener);
       if (this.listeners.size) return;
-      this.opened = 0;
       clearTimeout(this.timer);
-      this.connection.call("session/unwatch").catch(() => {});
+      this.end();
+      this.end = null;
     };
   }
 
-  /** Watch on this connection, if somebody looks and it is not done yet; then read the list: nothing falls between. */
-  watch() {
-    const { state, opened, tenant } = this.connection;
-    if (this.tenant !== tenant) {
-      this.rows.clear();
-      Object.assign(this, { tenant, whole: false, opened: 0 });
-    }
-    if (state !== "open" || !this.listeners.size || this.opened === opened) return;
-    this.opened = opened;
+  /** Forget the rows of another tenant. */
+  belong() {
+    const { tenant } = this.connection;
+    if (this.tenant === tenant) return;
+    this.rows.clear();
+    Object.assign(this, { tenant, whole: false });
+  }
+
+  began() {
     for (const row of this.rows.values()) row.told = false;
-    this.connection.call("session/watch", { include_archived: true }).catch((error) => this.fail(error));
     this.look();
   }
 
@@ -107,10 +156,9 @@ export class Rows {
     if (error.code !== "PERMISSION_DENIED") this.timer = setTimeout(() => this.look(), AFTER_ERROR);
   }
 
-  /** Take a row: the list does not know what runs at other nodes, so what was told of such a turn counts for more. */
   keep(row, told) {
     const before = this.rows.get(row.session_id);
-    if (!told && before?.told && before.is_active && before.updated_at >= row.updated_at) return;
+    if (!told && outdated(before, row)) return;
     if (row.is_active) row.since = (before?.is_active && before.since) || Date.now();
     row.told = told;
     this.rows.set(row.session_id, row);
@@ -127,11 +175,12 @@ export class Rows {
 }
 
 /** Return the rows that fit a filter, the newest first. */
-export function fitting(rows, { state, model, node, label, text }) {
+export function fitting(rows, { state, model, node, label, text, delegated_by }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const [name, value] = label.includes("=") ? [label.slice(0, label.indexOf("=")).trim(), label.slice(label.indexOf("=") + 1).trim()] : [label.trim(), null];
   const fits = (row) => {
     if (state ? stateOf(row) !== state : row.lifecycle === "archived") return false;
+    if (delegated_by && row.delegated_by !== delegated_by) return false;
     if (model && row.model !== model) return false;
     if (node && row.node !== node) return false;
     if (name && !(name in row.labels && (value === null || row.labels[name] === value))) return false;

@@ -1,12 +1,13 @@
 // The screen of one session: the conversation as it streams, and everything that can be done to it.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { Children } from "./children.js";
 import { Composer } from "./composer.js";
 import { Context } from "./context.js";
-import { Conversation, WINDOW, beginsTurn, earlier, positions } from "./conversation.js";
+import { Conversation, WINDOW, beginsTurn, delegated, earlier, positions } from "./conversation.js";
 import { save, asMarkdown, transcript } from "./export.js";
 import { compact, count, dollars, labelsOf, labelsText, plural, shortId, when } from "./format.js";
 import { modelName } from "./list.js";
-import { Ask, Failure, Loading, Menu, State, useChanges, useKeys, useNow, useTitle } from "./parts.js";
+import { Ask, Failure, Loading, Menu, State, useChanges, useKeys, useLoaded, useNow, useTitle } from "./parts.js";
 import { go, linkTo } from "./route.js";
 import { Timeline } from "./timeline.js";
 import { Message, Turn } from "./turn.js";
@@ -19,8 +20,8 @@ const SOON = 100;
 const LONGEST_EVENT = 20_000;
 /** Milliseconds without an event after which the rest of a log is taken to be missing. */
 const SILENCE = 5_000;
-/** Milliseconds between two looks at the inbox of a session whose turn runs: others may queue prompts. */
-const INBOX_EVERY = 3_000;
+/** Milliseconds between two looks at what no event tells of while a turn runs: prompts in the inbox, children that have ended. */
+const UNTOLD_EVERY = 3_000;
 
 /** The live state of an open session: its events as a conversation, and its record. */
 class Followed {
@@ -115,8 +116,10 @@ class Followed {
   }
 
   async load() {
+    const { last } = this.conversation;
     try {
       this.view = await this.connection.read("session/read", { session_id: this.session_id, children: true });
+      this.viewed = last;
     } catch (error) {
       this.error = error;
     }
@@ -132,6 +135,17 @@ class Followed {
       this.inputs = [];
     }
     this.change();
+  }
+
+  lookForUntold() {
+    const { running } = this.conversation;
+    if (running) delegated(running).length ? this.load() : this.loadInputs();
+  }
+
+  /** The children that the running turn waits for; null if that is not known, as the view is older than the newest event. */
+  get awaited() {
+    const { turn } = this.view?.state ?? {};
+    return turn?.state === "waiting" && this.viewed === this.conversation.last ? new Set(turn.waiting_for?.map((each) => each.session_id)) : null;
   }
 
   /** Look for what was put into the inbox: no event tells of it before a turn takes it. */
@@ -162,7 +176,7 @@ export function Session({ connection, rows, id, part, turn }) {
   const [, draw] = useState(0);
   useEffect(() => {
     const own = new Followed(connection, id);
-    const looking = setInterval(() => own.conversation.running && own.loadInputs(), INBOX_EVERY);
+    const looking = setInterval(() => own.lookForUntold(), UNTOLD_EVERY);
     let frame = 0;
     own.listen(() => {
       frame ||= requestAnimationFrame(() => {
@@ -205,7 +219,9 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
   const archived = view?.state.lifecycle === "archived";
   const [writes, admin] = [connection.can("session:write") && !archived, connection.can("session:admin")];
   const waiting = conversation.approvals;
-  const state = archived ? "archived" : waiting.length || view?.state.turn?.state === "waiting" ? "waiting" : view?.state.turn?.state === "parked" ? "parked" : running ? "running" : "idle";
+  const { awaited } = followed;
+  const children = running ? delegated(running, awaited).length : 0;
+  const state = archived ? "archived" : waiting.length ? "waiting" : children || view?.state.turn?.state === "waiting" ? "waits" : view?.state.turn?.state === "parked" ? "parked" : running ? "running" : "idle";
 
   const call = async (method, params = {}, options) => {
     const sent = connection.call(method, { session_id, ...params }, { limit: 120_000, ...options });
@@ -292,12 +308,12 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
     }
   };
   const composer = useRef();
-  useKeys({ i: () => composer.current?.focus(), "!": () => running && writes && interrupt(), c: () => go("session", session_id, ...(part === "context" ? [] : ["context"])), u: () => go() });
+  useKeys({ i: () => composer.current?.focus(), "!": () => running && writes && interrupt(), c: () => go("session", session_id, ...(part === "context" ? [] : ["context"])), d: () => go("session", session_id, ...(part === "children" ? [] : ["children"])), u: () => go() });
 
   return html`<main class="screen session" id="main" tabindex="-1">
     <div class="head">
       <h1>${title}</h1>
-      <${State} state=${state}>${{ archived: "Archived", waiting: waiting.length ? "Waits for approval" : "Waits", parked: "Parked", running: "Running", idle: "Idle" }[state]}<//>
+      <${State} state=${state}>${{ archived: "Archived", waiting: "Waits for approval", waits: children ? `Waits for ${plural(children, "child", "children")}` : "Waits", parked: "Parked", running: "Running", idle: "Idle" }[state]}<//>
       <div class="buttons">
         ${running && writes && html`<button class="danger" onClick=${interrupt}>Interrupt</button>`}
         <${Menu} label="Actions" items=${[
@@ -306,15 +322,18 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
           admin && !archived && ["Archive…", actions.archive], admin && ["Delete…", actions.delete]].filter(Boolean)} />
       </div>
     </div>
+    ${view?.state.delegated_by && html`<${Above} connection=${connection} state=${view.state} />`}
     ${view && html`<${Facts} view=${view} id=${session_id} conversation=${conversation} />`}
     <nav class="tabs" aria-label="Parts of the session">
       <a href=${linkTo("session", session_id)} aria-current=${part ? undefined : "page"}>Conversation</a>
+      <a href=${linkTo("session", session_id, "children")} aria-current=${part === "children" ? "page" : undefined}>Children${view?.state.children && html` <span class="number">${count(view.state.children.total)}</span>`}</a>
       <a href=${linkTo("session", session_id, "context")} aria-current=${part === "context" ? "page" : undefined}>Context</a>
       <a href=${linkTo("session", session_id, "events")} aria-current=${part === "events" ? "page" : undefined}>Events</a>
     </nav>
     ${error && html`<${Failure} error=${error} again=${() => { followed.begin(null); followed.load(); }} />`}
     ${report && html`<div class=${`notice ${report.error ? "bad" : ""}`} role="status"><span>${report.error ? report.error.message : report.text}</span><button class="quiet" onClick=${() => setReport(null)}>Dismiss</button></div>`}
-    ${part === "context" ? html`<${Context} connection=${connection} id=${session_id} view=${view} version=${view?.state.updated_at} />`
+    ${part === "children" ? html`<${Children} connection=${connection} watch=${rows.watch} id=${session_id} />`
+      : part === "context" ? html`<${Context} connection=${connection} id=${session_id} view=${view} version=${view?.state.updated_at} />`
       : part === "events" ? html`<${Events} conversation=${conversation} />`
       : html`${!followed.loading && html`<${Timeline} turns=${conversation.turns} now=${now} />`}
         <${Stream} followed=${followed} target=${target} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, more) => attempt("tool/approve", { call_id: id, decision, ...more }))} connection=${connection} />
@@ -323,6 +342,13 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
           : html`<${Composer} key=${session_id} id=${session_id} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </main>`;
+}
+
+/** The session that this one works for. */
+function Above({ connection, state }) {
+  const { delegated_by: parent, depth } = state;
+  const { value } = useLoaded(() => connection.read("session/read", { session_id: parent }), [parent]);
+  return html`<p class="above">Child of <a href=${linkTo("session", parent)}>${value?.state.title ?? shortId(parent)}</a>${depth > 1 ? `, level ${count(depth)}` : ""}</p>`;
 }
 
 function Facts({ view, id, conversation }) {
@@ -335,8 +361,6 @@ function Facts({ view, id, conversation }) {
     state.compactions > 0 && ["Compactions", count(state.compactions)],
     Object.keys(state.labels).length > 0 && ["Labels", labelsText(state.labels)],
     state.parent && ["Fork of", html`<a href=${linkTo("session", state.parent.session_id)}>${shortId(state.parent.session_id)}</a> at ${state.parent.at}`],
-    state.delegated_by && ["Child of", html`<a href=${linkTo("session", state.delegated_by)}>${shortId(state.delegated_by)}</a>`],
-    state.children && ["Children", `${count(state.children.total)}, ${count(state.children.working)} at work`],
     ["Created", when(state.created_at)],
     ["Id", html`<code class="id">${id}</code>`],
   ].filter(Boolean);
@@ -345,7 +369,7 @@ function Facts({ view, id, conversation }) {
 
 /** The turns, the newest in sight; it stays at the end while somebody looks at the end. */
 function Stream({ followed, target, before, now, fork, decide, connection }) {
-  const { conversation } = followed;
+  const { conversation, awaited } = followed;
   const { gaps } = conversation;
   const turns = followed.loading ? [] : conversation.turns; // drawing them while they come would take longer than they do
   const [shown, setShown] = useState(SHOWN);
@@ -397,7 +421,7 @@ function Stream({ followed, target, before, now, fork, decide, connection }) {
       ${first === 0 && before?.map((each) => html`<${Message} key=${`m${each.position}`} each=${each} connection=${connection} id=${followed.session_id} />`)}
       ${turns.slice(first).map((turn, index) => html`
         ${gaps.filter((gap) => gap.before === first + index).map((gap) => html`<p class="gap">${plural(gap.dropped, "event")} ${gap.dropped === 1 ? "is" : "are"} missing: ${gap.cause === "damaged" ? "a damaged row of the store" : "no longer kept"}.</p>`)}
-        <${Turn} key=${turn.seq} turn=${turn} version=${turn.version} now=${turn.state === "running" ? now : 0} fork=${fork} decide=${decide} connection=${connection} id=${followed.session_id} />`)}
+        <${Turn} key=${turn.seq} turn=${turn} awaited=${turn.state === "running" ? awaited : null} version=${turn.version} now=${turn.state === "running" ? now : 0} fork=${fork} decide=${decide} connection=${connection} id=${followed.session_id} />`)}
       ${!followed.loading && !turns.length && !before?.length && html`<p class="empty">No turn yet: say something.</p>`}
       ${followed.ended && html`<p class="gap">The events of this session have ended: it was archived or deleted.</p>`}
     </div>

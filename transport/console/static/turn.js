@@ -1,10 +1,11 @@
 // One turn of a conversation: the prompt, and what the model and its tools did.
 import { Component, html, useState } from "./vendor/preact.js";
-import { waiting } from "./conversation.js";
-import { clock, compact, count, dollars, duration, plural, when } from "./format.js";
+import { delegated, waiting } from "./conversation.js";
+import { clock, compact, count, dollars, duration, plural, shortId, when } from "./format.js";
 import { Attachments } from "./files.js";
 import { LongText, Markdown } from "./markdown.js";
 import { Ask, Failure, useLoaded } from "./parts.js";
+import { linkTo } from "./route.js";
 
 const MOST = 200;
 
@@ -14,17 +15,17 @@ export class Turn extends Component {
     return state.whole !== this.state.whole || next.version !== this.props.version || next.turn !== this.props.turn || next.now !== this.props.now;
   }
 
-  render({ turn, now, fork, decide, connection, id }) {
+  render({ turn, awaited, now, fork, decide, connection, id }) {
     const time = (turn.ended ?? now) - turn.time;
     const from = this.state.whole ? 0 : Math.max(0, turn.entries.length - MOST);
     return html`<article class=${`turn ${turn.state}`} id=${`turn-${turn.seq}`} aria-label=${`Turn of ${clock(turn.time)}`}>
       ${turn.prompt === null ? html`<p class="gap">The beginning of this turn is not shown.</p>`
         : html`<div class="said user"><p class="who">User <time title=${when(turn.time)}>${clock(turn.time)}</time></p><${LongText} text=${turn.prompt} /><${Attachments} files=${turn.files} connection=${connection} id=${id} /></div>`}
       ${from > 0 && html`<p class="gap"><button onClick=${() => this.setState({ whole: true })}>Show ${plural(from, "earlier part")} of this turn</button></p>`}
-      ${turn.entries.slice(from).map((entry, index) => html`<${Entry} key=${from + index} entry=${entry} now=${now} decide=${decide} connection=${connection} id=${id} />`)}
+      ${turn.entries.slice(from).map((entry, index) => html`<${Entry} key=${from + index} entry=${entry} awaited=${awaited} now=${now} decide=${decide} connection=${connection} id=${id} />`)}
       ${turn.state === "failed" && html`<p class=${`notice ${turn.cause === "cancelled" ? "warn" : "bad"}`}>${turn.cause === "cancelled" ? "Interrupted" : `Failed (${turn.cause})`}: ${turn.error}</p>`}
       <p class="foot">
-        ${turn.state === "running" ? html`<span class="working">${waiting(turn).length ? "Waits for approval, after" : "Working for"} ${duration(Math.max(0, time))}</span>` : duration(time)}
+        ${turn.state === "running" ? html`<span class="working">${worksOn(turn, awaited)} ${duration(Math.max(0, time))}</span>` : duration(time)}
         ${turn.steps.length > 0 && ` · ${plural(turn.steps.length, "step")}`}
         ${turn.usage && ` · ${compact(turn.usage.input_tokens)} in, ${compact(turn.usage.output_tokens)} out`}
         ${turn.usage?.cost !== undefined && ` · ${dollars(turn.usage.cost)}`}
@@ -34,7 +35,13 @@ export class Turn extends Component {
   }
 }
 
-function Entry({ entry, now, decide, connection, id }) {
+function worksOn(turn, awaited) {
+  if (waiting(turn).length) return "Waits for approval, after";
+  const children = delegated(turn, awaited).length;
+  return children ? `Waits for ${plural(children, "child", "children")}, after` : "Working for";
+}
+
+function Entry({ entry, awaited, now, decide, connection, id }) {
   switch (entry.kind) {
     case "text":
       return html`<div class="said model"><p class="who">Model</p><${Markdown} text=${entry.text} /></div>`;
@@ -43,7 +50,7 @@ function Entry({ entry, now, decide, connection, id }) {
     case "reasoning":
       return html`<details class="reasoning"><summary>Reasoning <span class="quiet">· ${count(entry.text.length)} characters</span></summary><${Markdown} text=${entry.text} /></details>`;
     case "tool":
-      return html`<${Tool} entry=${entry} now=${now} decide=${decide} connection=${connection} id=${id} />`;
+      return html`<${Tool} entry=${entry} awaited=${awaited} now=${now} decide=${decide} connection=${connection} id=${id} />`;
     case "input":
       return html`<div class="said input"><p class="who">${INPUTS[entry.how] ?? entry.how}${entry.source ? ` from ${entry.source}` : ""} <time>${clock(entry.time)}</time></p><${LongText} text=${entry.text} /><${Attachments} files=${entry.files} connection=${connection} id=${id} /></div>`;
     case "compaction":
@@ -63,13 +70,13 @@ function Data({ data }) {
 
 const INPUTS = { steer: "Steered", context: "Context", queue: "Queued", peer: "Message" };
 
-function Tool({ entry, now, decide, connection, id }) {
+function Tool({ entry, awaited, now, decide, connection, id }) {
   const waits = entry.approval === "waits";
   const [open, setOpen] = useState(waits);
   const denied = ["deny", "timeout", "cancelled"].includes(entry.approval);
   const ended = entry.state === "ended" || entry.state === "done";
   const state = waits ? "waiting" : denied ? "denied" : entry.isError ? "failed" : ended ? "done" : entry.state === "running" ? "running" : "asked";
-  const words = { waiting: "waits for approval", denied: { timeout: "not approved in time", cancelled: "no longer asked" }[entry.approval] ?? "denied", failed: "failed", done: "done", running: "runs", asked: "asked for" }[state];
+  const words = { waiting: "waits for approval", denied: { timeout: "not approved in time", cancelled: "no longer asked" }[entry.approval] ?? "denied", failed: "failed", done: "done", running: !entry.child ? "runs" : awaited && !awaited.has(entry.child) ? "its child has ended" : "waits for its child", asked: "asked for" }[state];
   const spent = entry.duration ?? (entry.started && now ? now - entry.started : null);
   return html`<div class=${`tool ${state}`}>
     <details open=${open || waits} onToggle=${(event) => setOpen(event.target.open)}>
@@ -82,6 +89,7 @@ function Tool({ entry, now, decide, connection, id }) {
         <${Attachments} files=${entry.files} connection=${connection} id=${id} />
       </div>`}
     </details>
+    ${entry.child && html`<p class="child"><a href=${linkTo("session", entry.child)}>Child session ${entry.args?.title ?? shortId(entry.child)}</a></p>`}
     ${waits && decide && html`<${Approval} entry=${entry} now=${now} decide=${decide} />`}
   </div>`;
 }
