@@ -14,7 +14,7 @@ from tests.simulation.followers import Follower, Sight
 from tests.simulation.outside import Giver, decide
 from tests.simulation.servers import BRIEF, SCHEMA, name_of
 from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
-from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.errors import InvalidParamsError, SessionNotRunningError, WarrenError
 from warren.base.signatures import signed_headers
 from warren.calls.facade import RuntimeService, SessionService
 from warren.conversation.attachments import File
@@ -370,11 +370,15 @@ async def withdraw_later(user: User) -> None:
 
 @kind("session/delegate", "SESSION_NOT_FOUND", "BUDGET_EXHAUSTED", "CAPACITY_EXCEEDED", "children")
 async def delegate(user: User) -> None:
-    """Have the session's child made, by two requests under one key."""
+    """Have the session's child made, by two requests under one key, and wait for the end of its work, twice."""
     act = call("delegate", session_id=user.session_id, prompt=user.text(), idempotency_key=f"p{user.number}")
     child = await user.send(act, again=True, changes=True)
     if (again := await user.send(act, again=True, changes=True)) != child:
         user.world.record.blame(f"the key of {user.name} has made the children {child} and {again}")
+    ends = [await tried(user.read(call("wait_turn", session_id=child))) for _ in range(2)]
+    lost = any(isinstance(end, SessionNotRunningError) for end in ends)
+    if lost or (ends[0] != ends[1] and all(isinstance(end, TurnResult) for end in ends)):
+        user.world.record.blame(f"the child {child} of {user.name} has ended as {ends[0]!r} and as {ends[1]!r}")
 
 
 async def with_child(user: User, script: str, act: Callable[[User, str], Awaitable[Any]]) -> None:
