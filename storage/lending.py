@@ -7,7 +7,7 @@ import attrs
 from warren.base.errors import BudgetExhaustedError
 from warren.base.ids import new_session_id
 from warren.conversation.budget import NO_EXPENSE, UNLIMITED, Meter, Use, expense_in
-from warren.conversation.delegation import ChildEnd, Delegation
+from warren.conversation.delegation import ChildEnd
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.records import SessionRecord
 from warren.conversation.waits import Wait
@@ -15,13 +15,12 @@ from warren.storage.operations import Delegate, Sent
 
 
 def lend(
-    operation: Delegate, place: Delegation, parent: SessionRecord, inbox: Iterable[Numbered], waits: Iterable[Wait]
+    operation: Delegate, parent: SessionRecord, inbox: Iterable[Numbered], waits: Iterable[Wait]
 ) -> tuple[SessionRecord, Sent]:
     """Give a child a part of its parent's budget; return its record, and the notice by which the parent counts it.
 
     Args:
         operation: makes the child.
-        place: its place.
         parent: the parent, which has a budget.
         inbox: what waits for the parent.
         waits: what the calls of its open turn wait for.
@@ -45,7 +44,7 @@ def lend(
         raise BudgetExhaustedError(problem, cause=kind, details=details, session_id=parent.session_id)
     lent = expense_in({figure: limit for kind, figure, limit in budget.limits if kind in limits.kinds})
     record = child.changed(
-        options=attrs.evolve(child.options, budget=budget), delegation=attrs.evolve(place, lent=lent)
+        options=attrs.evolve(child.options, budget=budget), delegation=attrs.evolve(operation.place, lent=lent)
     )
     end = ChildEnd(child.session_id, None, None, expense=lent, lent=NO_EXPENSE)
     notice = Input(new_session_id(), "lend", "", child.created_at, starts=False, end=end)

@@ -16,6 +16,7 @@ from warren.base.values import frozen, value
 from warren.calls.creation import Creation
 from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
+from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.open_turn import KeptCall
@@ -428,6 +429,14 @@ class Delegate(Operation[int | None]):
     def session_id(self) -> str:
         """The new session."""
         return self.record.session_id
+
+    @property
+    def place(self) -> Delegation:
+        """Its place below its parent."""
+        place = self.record.delegation
+        if place is None:
+            raise ValueError("a child has a parent")
+        return place
 
 
 @frozen

@@ -226,9 +226,7 @@ class EphemeralStore(Contents):
 
     def delegate(self, operation: Delegate) -> int | None:
         """Apply the operation."""
-        record, place = operation.record, operation.record.delegation
-        if place is None:
-            raise ValueError("a child has a parent")
+        record, place = operation.record, operation.place
         if record.session_id in self.sessions or record.session_id in self.ended:
             return None
         parent = self._session(place.session_id)
@@ -241,7 +239,7 @@ class EphemeralStore(Contents):
             raise too_many_children(place.session_id, operation.limit)
         if operation.lends:
             inputs, waits = parent.inbox.waiting(), parent.open_waits
-            record, notice = lend(operation, place, parent.record, inputs, waits)
+            record, notice = lend(operation, parent.record, inputs, waits)
             self._send((notice,))
         self.sessions[record.session_id] = session = EphemeralSession(
             record, list(operation.messages), epoch=FIRST.epoch, held=True

@@ -35,18 +35,18 @@ Place = tuple[int, int, int, int]
 store has before it."""
 MOST: Final = 200
 """Turns of one statement: the literals of more would keep the event loop waiting."""
-_SESSION: Final = (
+SESSION: Final = (
     *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
     *("text", "text", "text", "int8", "text", "text", "int8", "int8", "int8"),
 )
 _NAMES: Final = f"{COLUMNS}, marks, peer, epoch, base_count, base_seq"
-_MESSAGE: Final = ("text", "int8", "int8", "text")
+MESSAGE: Final = ("text", "int8", "int8", "text")
 _EVENT: Final = ("text", "int8", "int8", "int8", "text", "text")
 _MOVE: Final = ("text", "int8", "int8", "int8", "int8", "int8", "text", "int8")
 _CREATION: Final = ("text", "text", "text")
 _SETTLED: Final = ("text", "int8", "text")
 _CHARGE: Final = ("text", "int8", "text", "text", *("int8" for _ in COUNTS), "numeric")
-_TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED, _CHARGE)
+_TABLES: Final = (SESSION, MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED, _CHARGE)
 _ENTRY: Final = (audit.TYPES,)
 _OF_TURNS: Final = (
     ("text",),
@@ -58,16 +58,16 @@ _NOTICES: Final = (webhooks.TYPES,)
 _ADDED: Final = (*COUNTS, "priced")
 
 
-def _numbered(*tables: Sequence[str]) -> list[str]:
-    """Return the arguments of `unnest` for each table of values; the first five parameters are the writer's."""
-    number, arguments = 6, []
+def arguments_of(number: int, *tables: Sequence[str]) -> list[str]:
+    """Return the arguments of `unnest` for each table of values: `number` is the first parameter."""
+    arguments = []
     for table in tables:
         arguments.append(", ".join(f"${number + at}::{kind}[]" for at, kind in enumerate(table)))
         number += len(table)
     return arguments
 
 
-_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES = _numbered(*_TABLES)
+_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES = arguments_of(6, *_TABLES)
 # `gate` fences the connection: one that was replaced after a fault writes nothing any more, and none does to a store
 # that has gone back behind the group before this one. It keeps its row locked to the end of the transaction, so that
 # the next connection learns for good whether this group is committed. It lets nothing through either if the
@@ -173,7 +173,7 @@ def _statement(*, creates: bool, calls: bool, notices: bool) -> str:
     """Return the statement of a group that creates sessions, changes tool calls of open turns, or has notices."""
     parts = list[str]()
     of_turns, noted = _OF_TURNS if calls else (), _NOTICES if notices else ()
-    more = _numbered(*_TABLES, *(_ENTRY if creates else ()), *of_turns, *noted)[len(_TABLES) :]
+    more = arguments_of(6, *_TABLES, *(_ENTRY if creates else ()), *of_turns, *noted)[len(_TABLES) :]
     if notices:
         parts.append(webhooks.NOTED.format(notices=more.pop()))
     if creates:
@@ -223,7 +223,7 @@ async def commit_all(db: Connection, writer: Place, commits: Sequence[Commit], h
         notices = _noticed(commits, hooks)
         special = entries or calls or notices
         statement = _statement(creates=bool(entries), calls=calls, notices=bool(notices)) if special else STATEMENT
-        more = _arrays((notices,), _NOTICES) if notices else []
+        more = arrays((notices,), _NOTICES) if notices else []
         ((gate, saved, still),) = await db.fetch(statement, *writer, hooks.number, *given, *more)
         if gate:
             hooks.noted += bool(notices)
@@ -268,7 +268,7 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         outcomes.extend((name, number, commit.inputs.outcome) for number in commit.inputs.numbers)
         for (_, hour, payer, model), sums in sums_of((commit,)).items():
             charges.append((name, hour, escaped(payer), escaped(model), *values_of(sums)))
-    return _arrays(tables, _TABLES)
+    return arrays(tables, _TABLES)
 
 
 def _of_turns(commits: Sequence[Commit]) -> list[Value]:
@@ -280,10 +280,11 @@ def _of_turns(commits: Sequence[Commit]) -> list[Value]:
         for place, call_id, state, body in map(call_to_row, each.calls)
     ]
     waiting = [(escaped(each.session_id), *waits.values_of(wait)) for each in commits for wait in each.waits]
-    return _arrays((settling, calls, waiting), _OF_TURNS)
+    return arrays((settling, calls, waiting), _OF_TURNS)
 
 
-def _arrays(tables: Sequence[Sequence[tuple[Value | bytes, ...]]], kinds: Sequence[Sequence[str]]) -> list[Value]:
+def arrays(tables: Sequence[Sequence[tuple[Value | bytes, ...]]], kinds: Sequence[Sequence[str]]) -> list[Value]:
+    """Return the columns of tables of values as arrays; `kinds` has the types of the columns of each table."""
     found: list[Value] = []
     for table, columns in zip(tables, kinds, strict=True):
         found += [array(column) for column in (zip(*table, strict=True) if table else ((),) * len(columns))]

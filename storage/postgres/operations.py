@@ -18,7 +18,6 @@ from warren.storage import operations as ops
 from warren.storage.postgres import (
     attachments,
     audit,
-    delegating,
     forking,
     inbox,
     schedules,
@@ -193,8 +192,7 @@ async def store_answer(operation: ops.StoreAnswer, db: Connection, holder: Holde
         raise taken_over(operation.session_id, name)
     if state == ARCHIVED:
         raise retired(operation.session_id)
-    for wait in (operation.wait, *operation.others):
-        await waits.put(db, session, wait)
+    await waits.put(db, session, (operation.wait, *operation.others))
     if not (operation.sleeps or in_background(operation.wait)):
         await db.fetch(_AWAKE, session)
     await inbox.store_outcome(db, session, operation.inputs)
@@ -227,8 +225,8 @@ async def label(operation: ops.Label, db: Connection, holder: Holder) -> ops.Lab
     details = escaped(details_text(record)) if operation.ask_again else None
     if operation.ask_again:
         await db.fetch(END_LEASE, session, holder.key)  # its holder must not store what was allowed before
-        for each in forgetting(sound_waits(await waits.open_of(db, session)), operation.ask_again):
-            await waits.put(db, session, each)
+        found = sound_waits(await waits.open_of(db, session))
+        await waits.put(db, session, forgetting(found, operation.ask_again))
     values = labels, array(marks_of(record.labels)), title, details
     return ops.Labelled(record, await db.value(_LABEL, session, *values))
 
@@ -289,7 +287,6 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.EndInputs: inbox.end_inputs,
     ops.StoreAnswer: store_answer,
     ops.Fork: forking.fork,
-    ops.Delegate: delegating.delegate,
     ops.RequestHandover: request,
     ops.DeclineHandover: decline,
     ops.Audit: audit.audit,

@@ -1,7 +1,7 @@
 """The things that tool calls wait for, with SQL."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -18,7 +18,9 @@ NOW: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8"
 """SQL for the server's time as rows have it. It stays the same in a statement, so that an index can be read by it."""
 _PUT: Final = f"""
     INSERT INTO warren.waits (session, tenant, {WAIT})
-    SELECT key, tenant, $2, $3, $4, $5::int8, $6::int8, $7 FROM warren.sessions WHERE key = $1::int8
+    SELECT sessions.key, tenant, {", ".join(f"given.{each}" for each in WAIT.split(", "))}
+    FROM warren.sessions, unnest($2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::text[])
+        WITH ORDINALITY AS given ({WAIT}, place) WHERE sessions.key = $1::int8 ORDER BY place
     ON CONFLICT (session, wait_id, reason) DO UPDATE SET
         state = excluded.state, since = excluded.since, until = excluded.until, body = excluded.body
 """
@@ -53,9 +55,11 @@ def values_of(wait: Wait) -> tuple[Value, ...]:
     return reason, escaped(wait_id), state, since, until, body
 
 
-async def put(db: Connection, session: int, wait: Wait) -> None:
-    """Store a wait beside the others of a session, or in its place."""
-    await db.fetch(_PUT, session, *values_of(wait))
+async def put(db: Connection, session: int, waits: Iterable[Wait]) -> None:
+    """Store waits beside the others of a session, or in their places."""
+    rows = [values_of(each) for each in waits]
+    if rows:
+        await db.fetch(_PUT, session, *map(array, zip(*rows, strict=True)))
 
 
 async def drop(db: Connection, session: int, keys: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ another one, so that nothing that was derived from the former state can be writt
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, Final, cast
 
 import attrs
@@ -25,9 +26,10 @@ from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.settings.config import PostgresConfig
 from warren.storage.membership import ForgottenError
-from warren.storage.operations import Commit, Operation
+from warren.storage.operations import Commit, Delegate, Operation
 from warren.storage.postgres import inbox
 from warren.storage.postgres.commit import MOST, Place, SupersededError, commit_all, fenced, refusal, was_stored
+from warren.storage.postgres.delegating import delegate_all
 from warren.storage.postgres.driver import Connection, LostError, WrongServerError
 from warren.storage.postgres.faults import translate
 from warren.storage.postgres.guard import Guard, guard_of
@@ -340,8 +342,15 @@ class Writer:
                 outcomes[at] = None if each.session_id in stored else await fenced(db, holder, each)
             # Not in the statement of the turns, which would pass over a session that it changes itself.
             await inbox.send(db, (sent for at, each in part.items() if outcomes[at] is None for sent in each.sends))
-        for at in others:
-            outcomes[at] = await self._outcome(db, writer, operations[at])
+        for kind, run in groupby(others, lambda at: type(operations[at])):
+            places = list(run)
+            if kind is Delegate:
+                children = cast("Sequence[Delegate]", [operations[at] for at in places])
+                found: Sequence[Any] = await delegate_all(children, db, self.holder)
+            else:
+                found = [await self._outcome(db, writer, operations[at]) for at in places]
+            for at, outcome in zip(places, found, strict=True):
+                outcomes[at] = outcome
         try:
             await db.script("COMMIT")
         except LostError as exc:

@@ -46,10 +46,7 @@ _ADD_PROMPT: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES 
 
 def delegate(operation: Delegate, db: apsw.Connection, holder: Holder) -> int | None:
     """Add the rows of a child."""
-    record, prompt = operation.record, operation.prompt
-    place = record.delegation
-    if place is None:
-        raise ValueError("a child has a parent")
+    record, prompt, place = operation.record, operation.prompt, operation.place
     asked = place.session_id, record.session_id, place.call_id, operation.limit - 1
     state, there, awaited, many = db.execute(_PARENT, asked).get
     if there:
@@ -64,7 +61,7 @@ def delegate(operation: Delegate, db: apsw.Connection, holder: Holder) -> int | 
         key = db.execute(_KEY, (place.session_id,)).get
         parent = row_to_record(db.execute(RECORD_OF, (key,)).get)
         inputs = inbox.waiting(db, place.session_id)
-        record, notice = lend(operation, place, parent, inputs, sound_waits(waits.open_of(db, key)))
+        record, notice = lend(operation, parent, inputs, sound_waits(waits.open_of(db, key)))
         inbox.send(db, (notice,))
     child = db.execute(_ADD, (*record_to_row(record), place.session_id, holder.key, FIRST.epoch)).get
     for row in operation.messages:
