@@ -1,8 +1,9 @@
 """A runtime: its actors, opened in one another. The nesting is the order of the shutdown."""
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -69,6 +70,7 @@ async def open_runtime(
     notes: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
     takes_up: bool = True,
+    clock: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Runtime]:
     """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
 
@@ -87,6 +89,7 @@ async def open_runtime(
         notes: see `Shared`.
         tracer: see `Shared`.
         takes_up: whether the work that other processes have left in the store goes on here.
+        clock: returns the time (UTC) by which something is due in sessions that are kept in memory.
 
     Raises:
         FieldValueError: if the config names a node, and there is no store.
@@ -100,7 +103,7 @@ async def open_runtime(
         memory: Memory = NoMemory()
         if open_store is not None:
             stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity), config.node))
-        storage: Storage = stored or _in_memory(config)
+        storage: Storage = stored or _in_memory(config, clock)
         await attaching.sweep(storage)
         auditor = await stack.enter_async_context(auditing(storage))
         if open_memory is not None:
@@ -127,10 +130,10 @@ async def open_runtime(
         yield await stack.enter_async_context(_sessions(shared, projector, takes_up=takes_up))
 
 
-def _in_memory(config: Config) -> Storage:
+def _in_memory(config: Config, clock: Callable[[], datetime]) -> Storage:
     from warren.storage.ephemeral import EphemeralStore  # noqa: PLC0415 - most programs have a store
 
-    return DirectStorage(EphemeralStore(keep_events=config.limits.event_log))
+    return DirectStorage(EphemeralStore(keep_events=config.limits.event_log, clock=clock))
 
 
 def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActor | None) -> None:

@@ -3,12 +3,14 @@
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from warren.actors.events.eventlog import utc_now
 from warren.actors.runtime import Runtime, open_runtime
 from warren.actors.turn.attaching import FetchFile
 from warren.base.errors import InvalidParamsError
@@ -89,11 +91,13 @@ async def open_host(
     environ: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
     takes_up: bool = True,
+    clock: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Hosted]:
     """Run Warren as `open_supervisor` does, for hosts that give single sessions MCP servers of their own.
 
     The servers end after the sessions. Commands of the shell get their variables from `environ`. With `takes_up` off,
-    the work that other processes have left in the store stays there.
+    the work that other processes have left in the store stays there. `clock` returns the time (UTC) by which something
+    is due in sessions that are kept in memory.
     """
     _check_loop()
     config, given = config or Config(), tuple(tools)
@@ -129,6 +133,7 @@ async def open_host(
                 notes=own.notes_beside(given),
                 tracer=tracer,
                 takes_up=takes_up,
+                clock=clock,
             )
         )
         service = runtime.service if config.node is None else await _clustered(runtime, stack)

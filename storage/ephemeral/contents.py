@@ -1,6 +1,7 @@
 """The contents of an in-memory store: what its operations change and its queries read."""
 
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -40,6 +41,7 @@ class Contents:
         last_input: the number of the newest input.
         started_at: the time at which the store was made.
         said: the newest announcement of this process as a node.
+        clock: returns the time (UTC).
     """
 
     key: ClassVar[int] = 1
@@ -57,10 +59,11 @@ class Contents:
     last_input: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement = attrs.field(factory=Announcement)
+    clock: Callable[[], datetime] = now
 
     def now(self) -> datetime:
         """Return the time."""
-        return now()
+        return self.clock()
 
     def next_input(self) -> int:
         """Return the number of a new input."""

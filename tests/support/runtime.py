@@ -4,7 +4,7 @@ import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import attrs
 import trio
@@ -19,7 +19,7 @@ from warren.actors.resources.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.tools.session_tools import RuntimeServers
 from warren.calls.facade import SessionService
-from warren.conversation.events import Envelope, Event
+from warren.conversation.events import Envelope
 from warren.conversation.messages import Message
 from warren.models.model import Provider
 from warren.models.tools import Tool
@@ -27,9 +27,8 @@ from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.runner import Runner, inline_runner
 from warren.storage.sqlite import Holder
+from warren.testing import Recorder as Recorder  # noqa: PLC0414 - for tests that import the other helpers from here
 from warren.transport.providers import open_providers
-
-E = TypeVar("E", bound=Event)
 
 
 @asynccontextmanager
@@ -90,25 +89,6 @@ def memory_of(service: SessionService) -> MemoryActor:
     memory = supervisor_of(service).shared.memory
     assert isinstance(memory, MemoryActor)
     return memory
-
-
-@attrs.define
-class Recorder:
-    """An `on_event` callback that keeps what it is given."""
-
-    envelopes: list[Envelope] = attrs.field(factory=list)
-
-    def __call__(self, envelope: Envelope) -> None:
-        self.envelopes.append(envelope)
-
-    @property
-    def events(self) -> list[Event]:
-        """The events without their envelopes."""
-        return [envelope.event for envelope in self.envelopes]
-
-    def only(self, kind: type[E]) -> list[E]:
-        """Return the events of one kind."""
-        return [event for event in self.events if isinstance(event, kind)]
 
 
 async def new_session(service: SessionService, **options: object) -> str:

@@ -51,7 +51,7 @@ class Recorder:
         """The events without their envelopes, oldest first."""
         return [envelope.event for envelope in self.envelopes]
 
-    def of(self, kind: type[E]) -> list[E]:
+    def only(self, kind: type[E]) -> list[E]:
         """Return the events of one class, oldest first."""
         return [event for event in self.events if isinstance(event, kind)]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, cast
 
 import attrs
@@ -14,15 +15,15 @@ from warren.calls.facade import RuntimeService
 from warren.conversation.attachments import ANY_KIND, Kind
 from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.settings.config import Config
-from warren.transport.embed import open_supervisor
+from warren.transport.embed import open_host
 from warren.transport.providers.scripted import ScriptedModel, ScriptedStep
 
 MODEL: Final = "scripted"
 """The name of the model of a test."""
 NO_SCRIPT: Final = "the test has no script yet: call scripted(say(…)) before the turn begins"
 ON_ASYNCIO: Final = (
-    "warren_service needs trio, and this test runs on asyncio. Leave out the mark of asyncio, and the test runs on trio"
-    " by itself; under AnyIO, let the fixture anyio_backend return 'trio'"
+    "warren_service needs trio, and this test runs on asyncio. Without a mark of asyncio and without asyncio_mode=auto"
+    " it runs on trio by itself; under AnyIO, let the fixture anyio_backend return 'trio'"
 )
 
 
@@ -73,17 +74,25 @@ class NotOpen:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[RuntimeService]:
-        """Open the service for a body. Raises RuntimeError if the test does not run on trio."""
+        """Open the service for a body. Fails the test if it does not run on trio."""
         if not trio.lowlevel.in_trio_run():
-            raise RuntimeError(ON_ASYNCIO)
+            import pytest  # noqa: PLC0415 - programs import this module for the fixture's class, without pytest
+
+            pytest.fail(ON_ASYNCIO, pytrace=False)
         options = dict(self.options)
         config = options.pop("config", None) or Config()
         if config.model == Config().model and config.provider is None:
             config = attrs.evolve(config, model=MODEL)
         providers = {MODEL: self.model, **(options.pop("providers", None) or {})}
         environ = options.pop("environ", {})  # no test pays for a model because the shell has a key
-        async with open_supervisor(config, providers=providers, environ=environ, **options) as service:
-            yield service
+        async with open_host(config, providers=providers, environ=environ, clock=_clock(), **options) as hosted:
+            yield hosted.service
+
+
+def _clock() -> Callable[[], datetime]:
+    """Return the clock of what is due: from now on it goes as the clock of the test, which may jump."""
+    began, now = trio.current_time(), datetime.now(UTC)
+    return lambda: now + timedelta(seconds=trio.current_time() - began)
 
 
 def opened_later(options: Mapping[str, Any], model: ScriptedFixture) -> RuntimeService:

@@ -96,9 +96,10 @@ def test_a_service_is_open_in_async_tests_alone(project: Project) -> None:
 
 
 def test_virtual_time(project: Project) -> None:
-    """A test with the mark takes the time of no pause, and one of the clock's hours is one of the session's."""
+    """A test with the mark waits for no pause and no time limit, and schedules and prompts for later are due in it."""
     done = project("""
     import trio
+    from datetime import UTC, datetime, timedelta
 
     @pytest.mark.virtual_time
     async def test_an_hour(warren_service, scripted):
@@ -113,9 +114,22 @@ def test_virtual_time(project: Project) -> None:
         with trio.move_on_after(60) as limit:
             await warren_service.create_session("x")
         assert limit.cancelled_caught
+
+    @pytest.mark.virtual_time
+    async def test_what_is_due(warren_service, scripted):
+        scripted(say("watered"), say("watered again"), say("sown"))
+        session_id = (await warren_service.create_session(None)).session_id
+        await warren_service.create_schedule("Water the plants.", every="1h", session_id=session_id)
+        await trio.sleep(2.1 * 3600)
+        (found,) = (await warren_service.schedules()).schedules
+        assert [run.ended for run in found.runs] == [True, True]
+        before = datetime.now(UTC) + timedelta(hours=2.5)
+        with trio.fail_after(3600):
+            await warren_service.start_turn(session_id, "Sow.", mode="queue", not_before=before)
+        assert trio.current_time() >= 2.4 * 3600
     """)
-    done.assert_outcomes(passed=2)
-    assert done.duration < 30
+    done.assert_outcomes(passed=3)
+    assert done.duration < 60
 
 
 def test_options(project: Project) -> None:
@@ -166,7 +180,7 @@ def test_under_anyio(project: Project) -> None:
         "anyio.pytest_plugin",
     )
     done.assert_outcomes(passed=1, failed=1)
-    done.stdout.fnmatch_lines(["*warren_service needs trio, and this test runs on asyncio. Leave out the mark*"])
+    done.stdout.fnmatch_lines(["*warren_service needs trio, and this test runs on asyncio. Without a mark*"])
 
 
 def test_other_tests_are_left_alone(project: Project) -> None:

@@ -54,8 +54,8 @@ async def test_a_recorder() -> None:
     recorder = Recorder()
     await dug(recorder)
     assert [type(each) for each in recorder.events][-1] is RunCompleted
-    assert "".join(each.delta for each in recorder.of(TextDelta)) == "Let me dig.One hole."
-    assert len(recorder.of(ToolCallRequested)) == 2
+    assert "".join(each.delta for each in recorder.only(TextDelta)) == "Let me dig.One hole."
+    assert len(recorder.only(ToolCallRequested)) == 2
     first, second = recorder.calls
     assert (first.name, first.args, first.is_error) == ("dig", {"where": "here", "deep": 2}, False)
     assert (first.result or "").startswith("a hole here")
