@@ -149,7 +149,7 @@ def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActo
 @asynccontextmanager
 async def _sessions(shared: Shared, projector: ProjectorActor | None, *, takes_up: bool) -> AsyncIterator[Runtime]:
     async with supervised_nursery() as nursery:
-        supervisor, loop = Supervisor(shared, nursery), LoopLag()
+        supervisor, loop = Supervisor(shared, nursery, takes_up), LoopLag()
         node = shared.storage.node
         if node is not None:
             node.load = supervisor.load

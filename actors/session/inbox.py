@@ -69,8 +69,9 @@ class Inbox:
         session_id: the session.
         beginning: gets the slots of those who wait for the events of an input, when a turn takes it: see EventLog.
         now: the clock of the store (UTC).
-        paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
-            of the model. The next input ends the pause, and so do `Wake`, an answer to a call, and a commit of a turn.
+        paused: whether no input begins a turn, as another process is to begin it, or as the last turn could not be
+            stored: each try would cost another call of the model. The next input ends the pause, and so do `Wake`, an
+            answer to a call, and a commit of a turn.
         waiting: the inputs that wait, by number.
         awaiting: requests for the end of the running turn, or of the next one.
         starter: the request that began the open turn, while that is suspended.

@@ -53,6 +53,7 @@ class Supervisor:
 
     Attributes:
         shared: the resources that the sessions share.
+        takes_up: whether the work in the store goes on here; if not, children are made, and left to other processes.
         stopping: whether the runtime ends: every new request is refused.
         registry: the sessions of this process, by id.
         scheduler: which sessions run turns and which leave memory.
@@ -70,6 +71,7 @@ class Supervisor:
 
     shared: Shared
     _nursery: trio.Nursery
+    takes_up: bool = True
     stopping: bool = False
     registry: Registry = attrs.field(init=False)
     scheduler: Scheduler = attrs.field(init=False)
@@ -380,12 +382,13 @@ class Supervisor:
         self._tells = False
 
     async def _make_child(self, operation: Delegate, by: Accounts) -> bool:
-        """Store a child and let its turn begin here; return False if it is there already. Raises WarrenError."""
+        """Store a child, and let its turn begin if work goes on here; return False if it is there. Raises WarrenError."""
         session_id, made = operation.session_id, True
 
         async def save(actor: SessionActor) -> None:
             nonlocal made
             made = await actor.conversation.delegate(operation)
+            actor.conversation.inbox.paused = not self.takes_up
 
         actor = self.find(session_id)
         if actor is None:

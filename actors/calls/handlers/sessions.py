@@ -95,7 +95,8 @@ async def delegate(local: Local, call: DelegateRequest) -> str:
     session_id = new_session_id() if key is None else child_of(call.session_id, f"request:{key}")
     tenant = local.principal.tenant
     if key is not None and await local.read(SessionRow(session_id, tenant)) is not None:
-        supervisor.sent((session_id,))
+        if supervisor.takes_up:
+            supervisor.sent((session_id,))
         return session_id
     parent = await local.read(SessionRow(call.session_id, tenant))
     if parent is None:

@@ -41,6 +41,20 @@ def test_a_child_is_made_and_waited_for_later(cli: Cli) -> None:
     assert shown["messages"][0]["message"]["content"] == "Look at the roots.\n\nthe old ones"
 
 
+def test_a_command_that_does_not_wait_asks_no_model(cli: Cli) -> None:
+    """The prompt waits in the inbox of the child, whether the command made it or found it, until a process works."""
+    parent = parent_of(cli, SAID)
+    cli.script(SLOW)
+    made = [cli.run("delegate", parent, "Go.", "--key", "k").out.strip() for _ in range(2)]
+    assert made[0] == made[1]
+    assert cli.run("sessions", "inputs", made[0]).out.split("\t")[1::3] == ["queue", "Go."]
+    shown = cli.run("sessions", "show", made[0], "--output", "json").data
+    assert (shown["messages"], shown["billing"]["total_tokens"], shown["state"].get("turn")) == ([], 0, None)
+    assert "\nchildren:    1, 1 at work\n" in cli.run("sessions", "show", parent).out
+    cli.script(SAID)
+    assert cli.run("wait", made[0]).out == "the roots are well\n"
+
+
 def test_a_command_waits_for_its_child(cli: Cli) -> None:
     """It prints the answer as `warren run` does, once for each key, however often it runs."""
     parent = parent_of(cli, SAID)
