@@ -382,7 +382,7 @@ class Supervisor:
         self._tells = False
 
     async def _make_child(self, operation: Delegate, by: Accounts) -> bool:
-        """Store a child, and let its turn begin if work goes on here; return False if it is there. Raises WarrenError."""
+        """Store a child, whose turn begins if work goes on here; return False if it is there. Raises WarrenError."""
         session_id, made = operation.session_id, True
 
         async def save(actor: SessionActor) -> None:
