@@ -140,6 +140,7 @@ def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActo
     """Drop all that was derived from a store that has gone back."""
     supervisor.start_anew()
     shared.completions.forget()
+    shared.agents.forget()
     shared.limiter.tenancy.expire()
     shared.auditor.note(AuditEntry(at=utc_now(), action="went_back", who="", tenant=None))
     if projector is not None:

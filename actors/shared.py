@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
+from warren.actors.agents import Agents
 from warren.actors.limits.limiter import Limiter
 from warren.actors.limits.tenancy import Tenancy
 from warren.actors.observe.counters import Counters
@@ -65,6 +66,7 @@ class Shared:
         memory: the memory of the sessions; `NoMemory` without the memory-store capability.
         servers: the MCP servers of the runtime and of its sessions; None if sessions cannot have any.
         fetch_file: gets the files that prompts have by URL; None if they stay where they are.
+        agents: the agents of the runtime.
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
         counters: the counts of all sessions, for the metrics.
@@ -86,12 +88,17 @@ class Shared:
     tool_threads: trio.CapacityLimiter
     servers: "RuntimeServers | None" = None
     fetch_file: FetchFile | None = None
+    agents: Agents = attrs.field(init=False)
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(init=False)
     tracer: Tracer | None = None
     lessons: Lessons = attrs.field(factory=Lessons)
     settings: WeakValueDictionary[Any, TurnSettings] = attrs.field(factory=WeakValueDictionary)
     limiter: Limiter = attrs.field(init=False)
+
+    @agents.default
+    def _agents(self) -> Agents:
+        return Agents.of(self.config.agents)
 
     @counters.default
     def _counters(self) -> Counters:

@@ -20,7 +20,7 @@ from warren.conversation.memory import Progress
 from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
-from warren.storage.rows import CALL, COLUMNS, COMPACTION, DELIVERY, POST, SCHEDULE, TRIGGER, WAIT, WEBHOOK
+from warren.storage.rows import AGENT, CALL, COLUMNS, COMPACTION, DELIVERY, POST, SCHEDULE, TRIGGER, WAIT, WEBHOOK
 
 Value = int | str | None
 Row = tuple[Value, ...]
@@ -74,6 +74,7 @@ TABLES: Final = (
     _table("trigger_deliveries", f"trigger_key, tenant, session, {DELIVERY}", "body"),
     _table("webhooks", f"key, session, {WEBHOOK}", "body"),
     _table("deliveries", f"key, session, {POST}", "body"),
+    _table("agents", f"key, {AGENT}", "body"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

@@ -11,6 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
+from warren.agents.spec import AgentSpec
 from warren.base.principals import LOCAL
 from warren.base.values import frozen, value
 from warren.calls.creation import Creation
@@ -730,6 +731,21 @@ class Resend(OfNoSession[int]):
     tenant: str
     webhook_id: str
     delivery_id: str | None = None
+
+
+@frozen
+class KeepAgent(OfNoSession[None]):
+    """Keep a version of an agent, of which a session of a tenant is to be made, unless it is kept already.
+
+    Attributes:
+        tenant: the tenant.
+        spec: the agent.
+        created_at: the time (UTC).
+    """
+
+    tenant: str
+    spec: AgentSpec
+    created_at: datetime
 
 
 @frozen

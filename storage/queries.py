@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
+from warren.agents.spec import StoredAgent
 from warren.base.nodes import Node
 from warren.base.values import frozen
 from warren.calls.creation import Created
@@ -347,6 +348,23 @@ class DeliveryOf(Query[tuple[Delivery | None, bool]]):
     tenant: str
     trigger_id: str
     delivery_id: str
+
+
+@frozen
+class AgentVersions(Query[Rows[StoredAgent]]):
+    """Versions of agents that a tenant has made sessions of, the newest first.
+
+    Attributes:
+        tenant: the tenant.
+        name: those of this agent; None for the newest one of each agent, by name.
+        version: only this one.
+        limit: the most of them.
+    """
+
+    tenant: str
+    name: str | None = None
+    version: str | None = None
+    limit: int = 1_000
 
 
 @frozen

@@ -10,11 +10,13 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from warren.agents.spec import AgentSpec, StoredAgent, version_of
 from warren.base.errors import StoreError
 from warren.base.signatures import Scheme
 from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen
 from warren.conversation import codec
+from warren.conversation.agents import AgentPin
 from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
 from warren.conversation.categories import Category, Decision
 from warren.conversation.delegation import Delegation
@@ -57,6 +59,8 @@ WAIT: Final = "reason, wait_id, state, since, until, body"
 """The columns of something that a tool call waits for."""
 SCHEDULE: Final = "id, tenant, creation, due, problem, body"
 """The columns of a schedule."""
+AGENT: Final = "tenant, name, version, created_at, body"
+"""The columns of a version of an agent."""
 TRIGGER: Final = "id, tenant, creation, problem, secret, body"
 """The columns of a trigger."""
 DELIVERY: Final = "delivery, at, state, body"
@@ -150,6 +154,7 @@ class _Details(SessionOptions):
     allowed_tools: tuple[str, ...] = ()
     delegation: Delegation | None = None
     delegated: Expense = NO_EXPENSE
+    agent: AgentPin | None = None
 
 
 _OPTIONS: Final = tuple(attrs.fields_dict(SessionOptions))
@@ -472,6 +477,23 @@ def webhook_in(row: tuple[Any, ...]) -> Webhook:
         problem=None if problem is None else text_in(problem, "problem"),
         **{name: getattr(rest, name) for name in _WEBHOOK_DETAILS},
     )
+
+
+def agent_to_row(tenant: str, spec: AgentSpec, created_at: datetime) -> tuple[str, str, str, int, str]:
+    """Return the values of a version of an agent in the order of `AGENT`."""
+    return tenant, spec.name, spec.version, microseconds(created_at), spec.body
+
+
+def agent_in(row: tuple[Any, ...]) -> StoredAgent:
+    """Return the version of an agent of a row of `AGENT`. Raises ValueError."""
+    tenant, name, version, created_at, body = row
+    text, number = text_in(body, "body"), text_in(version, "version")
+    if version_of(text) != number:
+        raise ValueError("version is not that of the body")
+    spec: AgentSpec = codec.decode_stored(AgentSpec, text.encode())
+    if spec.name != text_in(name, "name"):
+        raise ValueError("name is not that of the body")
+    return StoredAgent(text_in(tenant, "tenant"), number, time_in(created_at, "created_at"), spec)
 
 
 def post_to_row(delivery: Post) -> tuple[Any, ...]:

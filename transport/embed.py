@@ -13,6 +13,7 @@ import trio
 from warren.actors.events.eventlog import utc_now
 from warren.actors.runtime import Runtime, open_runtime
 from warren.actors.turn.attaching import FetchFile
+from warren.agents.agent import Agent, provider_of
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import frozen
@@ -49,6 +50,7 @@ async def open_supervisor(
     config: Config | None = None,
     *,
     tools: Iterable[Tool] = (),
+    agents: Iterable[Agent] = (),
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
@@ -61,6 +63,8 @@ async def open_supervisor(
     Args:
         config: the settings.
         tools: tools that every session can be offered.
+        agents: agents that sessions can be made of, besides those of the config. Give all of them here: turns that an
+            earlier process has left go on at once, and need the code of their agents.
         providers: model providers of your own, by name.
         embedder: the embedder of the memory, under the name in its config.
         environ: the variables with API keys and base URLs; None is the environment of the process.
@@ -76,7 +80,9 @@ async def open_supervisor(
             cannot be made, or if the config makes this a node or asks for traces, and the extra for that is missing.
         warren.actors.supervision.ActorFailedError: if the storage actor crashed too often.
     """
-    opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ, tracer=tracer)
+    opened = open_host(
+        config, tools=tools, agents=agents, providers=providers, embedder=embedder, environ=environ, tracer=tracer
+    )
     async with opened as hosted:
         yield hosted.service
 
@@ -86,6 +92,7 @@ async def open_host(
     config: Config | None = None,
     *,
     tools: Iterable[Tool] = (),
+    agents: Iterable[Agent] = (),
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
@@ -101,6 +108,9 @@ async def open_host(
     """
     _check_loop()
     config, given = config or Config(), tuple(tools)
+    if added := tuple(agents):
+        config = attrs.evolve(config, agents=(*config.agents, *added))
+    own_models = {provider_of(each.name): each.own_model for each in config.agents if each.own_model is not None}
     store = config.store
     open_store = None if store is None else store_opener(store)
     open_projection = None if store is None or not _is_projected(store) else _projection_opener(store)
@@ -109,7 +119,9 @@ async def open_host(
         limits = config.limits
         bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer, limits.model_wait)
         servers, scripts = config.model_servers, scripts_of(config)
-        opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
+        opened = open_providers(
+            environ, extra={**(providers or {}), **own_models}, servers=servers, bounds=bounds, scripts=scripts
+        )
         made = await stack.enter_async_context(opened)
         made.check_defaults(config)
         registry: Providers = made

@@ -229,6 +229,7 @@ class Children:
             tenant=parent.tenant,
             owner=parent.owner,
             delegation=delegation,
+            agent=parent.agent,
         )
         candidates = candidates_for(NO_OPTIONS, record, shared)
         if other_model is not None:

@@ -29,6 +29,7 @@ from warren.base.fields import encodable
 from warren.base.values import define
 from warren.base.windows import Window
 from warren.compaction.policy import compactor_of
+from warren.conversation.agents import AgentPin
 from warren.conversation.budget import UNLIMITED, Budget, Meter
 from warren.conversation.categories import Gates
 from warren.conversation.options import NO_OPTIONS, SessionOptions, TurnOptions
@@ -37,6 +38,7 @@ from warren.models.model import NO_FILES, Files, ModelChoice
 from warren.models.tools import Tool
 from warren.reports.ledger import Charge
 
+agents_log: Final = logging.getLogger("warren.agents")
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.compaction")
 OPEN: Final = Gates()
@@ -72,6 +74,7 @@ class Planner:
     charges: list[Charge]
     guard: Callable[[], Guard | None]
     _kept: TurnSettings | None = None
+    _told_version: bool = False
     _options: SessionOptions | None = None  # those of the session that the settings are kept for
     _model: str = ""
     _files: Files = NO_FILES  # goes with the settings that are kept
@@ -98,10 +101,13 @@ class Planner:
             SessionNotFoundError: if the session is archived.
             InvalidParamsError: if the model or the provider is unknown, if the model cannot be called with the options,
                 or if a budget limits the cost and the prices of the model are unknown.
-            AgentError: if the compactor cannot be made; the cause is `compactor`.
+            AgentError: if the compactor cannot be made; the cause is `compactor`. If the session's agent has code that
+                this process does not have; the cause is `agent_missing`.
         """
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
+        if record.agent is not None:
+            self._check_agent(record.session_id, record.agent)
         shared, peer, chain = self.shared, record.options.peer, None
         named = record.options.tools
         own = peer is not None or self._delegates or (named is not None and DELEGATE in named)
@@ -142,6 +148,14 @@ class Planner:
         if self._surrounds or message.payer:
             self._surround(plan, record)
         return plan
+
+    def _check_agent(self, session_id: str, pin: AgentPin) -> None:
+        """Refuse a turn that lacks the code of its agent, and tell once of a session with another version."""
+        agent = self.shared.agents.check(pin)
+        if agent is not None and agent.version != pin.version and not self._told_version:
+            self._told_version = True
+            here = agent.pin.ref
+            agents_log.info("session %s: it was made of %s, and runs with the code of %s", session_id, pin.ref, here)
 
     def choice_of(self, asked: TurnOptions, record: SessionRecord) -> ModelChoice | None:
         """Return the model of a turn of the session; None if it is not known, or cannot be called with the options."""

@@ -1,11 +1,11 @@
 """One skill in one file: Markdown with a YAML front matter that has its name and its description."""
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from warren.base.fields import NAME
 from warren.base.values import frozen
 
 MAX_BYTES: Final = 64 * 1024
@@ -13,7 +13,6 @@ MAX_BYTES: Final = 64 * 1024
 MAX_FRONT: Final = 4 * 1024
 """The most characters of a front matter: PyYAML takes seconds for as many brackets."""
 MAX_DESCRIPTION: Final = 1024
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 MARK: Final = "---"
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from warren.agents.agent import Agent
     from warren.base.errors import ErrorCode, WarrenError
     from warren.base.principals import Principal
     from warren.calls.facade import RuntimeService, SessionService
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from warren.transport.embed import open_supervisor
 
 __all__ = [
+    "Agent",
     "Budget",
     "CompactionConfig",
     "Config",
@@ -72,6 +74,7 @@ __all__ = [
 ]
 
 _PLACES: Final = {
+    "Agent": "agents.agent",
     "Budget": "conversation.budget",
     "CompactionConfig": "conversation.options",
     "Config": "settings.config",

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import attrs
 
+from warren.agents.spec import StoredAgent
 from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.calls.creation import Created
@@ -36,6 +37,7 @@ class Contents:
         audit: the newest entries of the audit.
         schedules: the schedules by their ids, each with its newest runs.
         triggers: the triggers by their ids, each with its newest deliveries.
+        agents: the versions of agents by tenant, name and version, the oldest first.
         webhooks: the webhooks by their ids.
         deliveries: what is posted to them, by its ids, the oldest first.
         last_input: the number of the newest input.
@@ -54,6 +56,7 @@ class Contents:
     audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
     schedules: dict[str, tuple[Schedule, dict[datetime, Run]]] = attrs.field(factory=dict)
     triggers: dict[str, tuple[Trigger, dict[str, Delivery]]] = attrs.field(factory=dict)
+    agents: dict[tuple[str, str, str], StoredAgent] = attrs.field(factory=dict)
     webhooks: dict[str, Webhook] = attrs.field(factory=dict)
     deliveries: dict[str, Post] = attrs.field(factory=dict)
     last_input: int = 0

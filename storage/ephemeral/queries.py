@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from warren.agents.spec import StoredAgent
 from warren.base.nodes import Node
 from warren.calls.creation import FIRST_PROMPT, Created
 from warren.conversation.attachments import Attachment, Blob
@@ -337,6 +338,15 @@ def _next_due(store: Contents, _query: ask.NextDue) -> datetime | None:
     return min((each.due for each, _ in store.schedules.values() if each.due is not None), default=None)
 
 
+def _agents(store: Contents, query: ask.AgentVersions) -> Rows[StoredAgent]:
+    own = [each for each in store.agents.values() if each.tenant == query.tenant]
+    if query.name is None:
+        found = [each for _, each in sorted({each.spec.name: each for each in own}.items())]
+    else:
+        found = [each for each in reversed(own) if each.spec.name == query.name]
+    return _rows([each for each in found if query.version in (None, each.version)][: query.limit])
+
+
 def _trigger(store: Contents, query: ask.TriggerRow) -> Trigger | None:
     found = store.triggers.get(query.trigger_id)
     return None if found is None or query.tenant not in (None, found[0].tenant) else found[0]
@@ -462,6 +472,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.ScheduleRow: _schedule,
     ask.ScheduleList: _schedules,
     ask.NextDue: _next_due,
+    ask.AgentVersions: _agents,
     ask.TriggerRow: _trigger,
     ask.TriggerList: _triggers,
     ask.DeliveryOf: _delivery,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 import attrs
 import trio
 
+from warren.agents.spec import StoredAgent
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Announcement
 from warren.base.values import define
@@ -61,6 +62,7 @@ from warren.storage.operations import (
     Enqueued,
     Erased,
     Fork,
+    KeepAgent,
     KeepDelivery,
     Label,
     Labelled,
@@ -510,6 +512,12 @@ class EphemeralStore(Contents):
         newest = sorted({run.due: run, **runs}.items())[-KEPT_RUNS:]
         self.schedules[operation.schedule_id] = schedule, dict(newest)
 
+    def keep_agent(self, operation: KeepAgent) -> None:
+        """Apply the operation."""
+        spec = operation.spec
+        stored = StoredAgent(operation.tenant, spec.version, operation.created_at, spec)
+        self.agents.setdefault((operation.tenant, spec.name, spec.version), stored)
+
     def put_trigger(self, operation: PutTrigger) -> Trigger:
         """Apply the operation."""
         trigger, stored = operation.thing, [each for each, _ in self.triggers.values()]
@@ -698,6 +706,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     DropSchedule: EphemeralStore.drop_schedule,
     TakeDue: EphemeralStore.take_due,
     Advance: EphemeralStore.advance,
+    KeepAgent: EphemeralStore.keep_agent,
     PutTrigger: EphemeralStore.put_trigger,
     DropTrigger: EphemeralStore.drop_trigger,
     KeepDelivery: EphemeralStore.keep_delivery,

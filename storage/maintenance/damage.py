@@ -197,6 +197,11 @@ def _check_post(row: tuple[Any, ...]) -> None:
         raise ValueError("tenant is no name of a tenant")
 
 
+def _check_agent(row: tuple[Any, ...]) -> None:
+    if not TENANT.fullmatch(rows.agent_in(row).tenant):
+        raise ValueError("tenant is no name of a tenant")
+
+
 def _check_blob(row: tuple[Any, ...]) -> None:
     tenant, hashed, kind = row
     if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
@@ -225,6 +230,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     ),
     "webhooks": _Table(raw(f"session, {rows.WEBHOOK}"), _check_webhook, "FROM webhooks"),
     "deliveries": _Table(raw(f"holder, {rows.POST}"), _check_post, _BELONGS.format("deliveries")),
+    "agents": _Table(raw(rows.AGENT), _check_agent, _BESIDE.format("*", "agents")),
     "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
     "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
     "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
@@ -248,6 +254,7 @@ _ROWIDS: Final = {
     "triggers": "key",
     "webhooks": "key",
     "deliveries": "key",
+    "agents": "key",
 }
 
 

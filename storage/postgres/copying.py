@@ -47,6 +47,7 @@ _ORDER: Final = {
     "trigger_deliveries": ("trigger_key", "delivery"),
     "webhooks": ("key",),
     "deliveries": ("key",),
+    "agents": ("key",),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
     "memory_tombstones": ("session", "position"),
@@ -72,6 +73,8 @@ _TEXT_KEYS: Final = frozenset(
         ("webhooks", "id"),
         ("deliveries", "id"),
         ("deliveries", "state"),
+        ("agents", "name"),
+        ("agents", "version"),
     }
 )
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -123,6 +126,7 @@ _NUMBERED: Final = (
     ("triggers", "key"),
     ("webhooks", "key"),
     ("deliveries", "key"),
+    ("agents", "key"),
 )
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """

@@ -30,6 +30,7 @@ TABLES: Final = (
     "trigger_deliveries",
     "webhooks",
     "deliveries",
+    "agents",
     "creations",
     "attachments",
     "blobs",

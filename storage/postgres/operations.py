@@ -16,6 +16,7 @@ from warren.conversation.records import SessionRecord
 from warren.conversation.waits import forgetting
 from warren.storage import operations as ops
 from warren.storage.postgres import (
+    agents,
     attachments,
     audit,
     forking,
@@ -294,6 +295,7 @@ APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
     ops.DropSchedule: schedules.drop,
     ops.TakeDue: schedules.take,
     ops.Advance: schedules.advance,
+    ops.KeepAgent: agents.keep,
     ops.PutTrigger: triggers.put,
     ops.DropTrigger: triggers.drop,
     ops.KeepDelivery: triggers.keep,

@@ -14,7 +14,18 @@ from warren.conversation.records import EventRow, MessageRow, SessionRecord, Spa
 from warren.conversation.views import TurnState
 from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
-from warren.storage.postgres import attachments, audit, delegating, inbox, ledger, schedules, triggers, waits, webhooks
+from warren.storage.postgres import (
+    agents,
+    attachments,
+    audit,
+    delegating,
+    inbox,
+    ledger,
+    schedules,
+    triggers,
+    waits,
+    webhooks,
+)
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, Row, Value, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard
@@ -457,6 +468,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.ScheduleRow: schedules.row,
     ask.ScheduleList: schedules.page,
     ask.NextDue: schedules.next_due,
+    ask.AgentVersions: agents.versions,
     ask.TriggerRow: triggers.row,
     ask.TriggerList: triggers.page,
     ask.DeliveryOf: triggers.delivery,

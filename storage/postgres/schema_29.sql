@@ -1,5 +1,5 @@
 -- Version 29: inputs that wait for a time; sessions that work for other sessions; triggers, and
--- what became of their newest deliveries; webhooks, and what is posted to them.
+-- what became of their newest deliveries; webhooks, and what is posted to them; versions of agents.
 
 ALTER TABLE warren.inbox ADD COLUMN not_before bigint;  -- microseconds since 1970; NULL: it waits for no time
 DROP INDEX warren.inbox_begins;
@@ -85,3 +85,16 @@ CREATE INDEX deliveries_of_session ON warren.deliveries (session);
 CREATE POLICY of_tenant ON warren.deliveries USING (
     CASE WHEN starts_with(current_user::text, 'warren_reader_') THEN tenant = (SELECT warren.tenant()) ELSE true END);
 ALTER TABLE warren.deliveries ENABLE ROW LEVEL SECURITY;
+
+CREATE TABLE warren.agents (
+    key        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- the newest has the highest
+    tenant     text COLLATE "C" NOT NULL,  -- whose sessions were made of it
+    name       text COLLATE "C" NOT NULL,
+    version    text COLLATE "C" NOT NULL,  -- the SHA-256 of the body
+    created_at bigint NOT NULL,
+    body       text NOT NULL               -- JSON: the agent as data
+);
+CREATE UNIQUE INDEX agents_of_tenant ON warren.agents (tenant, name, version);
+CREATE POLICY of_tenant ON warren.agents USING (
+    CASE WHEN starts_with(current_user::text, 'warren_reader_') THEN tenant = (SELECT warren.tenant()) ELSE true END);
+ALTER TABLE warren.agents ENABLE ROW LEVEL SECURITY;

@@ -58,6 +58,7 @@ _ORDER: Final = {
     "trigger_deliveries": ("trigger_key", "delivery"),
     "webhooks": ("key",),
     "deliveries": ("key",),
+    "agents": ("key",),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {

@@ -38,6 +38,7 @@ from warren.storage.rows import (
     text_in,
 )
 from warren.storage.sqlite import (
+    agents,
     attachments,
     audit,
     delegating,
@@ -328,6 +329,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.ScheduleRow: schedules.row,
     ask.ScheduleList: schedules.page,
     ask.NextDue: schedules.next_due,
+    ask.AgentVersions: agents.versions,
     ask.TriggerRow: triggers.row,
     ask.TriggerList: triggers.page,
     ask.DeliveryOf: triggers.delivery,

@@ -1,5 +1,5 @@
 -- Version 17: inputs that wait for a time; sessions that work for other sessions; triggers, and
--- what became of their newest deliveries; webhooks, and what is posted to them.
+-- what became of their newest deliveries; webhooks, and what is posted to them; versions of agents.
 
 ALTER TABLE inbox ADD COLUMN not_before INTEGER;  -- microseconds since 1970; NULL: it waits for no time
 CREATE INDEX inbox_begins ON inbox (not_before, session) WHERE outcome IS NULL AND starts;
@@ -72,3 +72,13 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_due ON deliveries (webhook, due) WHERE due IS NOT NULL;
 CREATE INDEX deliveries_of_webhook ON deliveries (webhook, state, key);
 CREATE INDEX deliveries_of_session ON deliveries (session);
+
+CREATE TABLE agents (
+    key        INTEGER PRIMARY KEY,  -- the newest has the highest
+    tenant     TEXT NOT NULL,        -- whose sessions were made of it
+    name       TEXT NOT NULL,
+    version    TEXT NOT NULL,        -- the SHA-256 of the body
+    created_at INTEGER NOT NULL,
+    body       TEXT NOT NULL         -- JSON: the agent as data
+) STRICT;
+CREATE UNIQUE INDEX agents_of_tenant ON agents (tenant, name, version);

@@ -33,6 +33,7 @@ from warren.storage.operations import (
     Enqueue,
     Erased,
     Fork,
+    KeepAgent,
     KeepDelivery,
     Label,
     Operation,
@@ -51,6 +52,7 @@ from warren.storage.operations import (
 )
 from warren.storage.refusals import went_back
 from warren.storage.sqlite import (
+    agents,
     attachments,
     audit,
     delegating,
@@ -97,6 +99,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     DropSchedule: schedules.drop,
     TakeDue: schedules.take,
     Advance: schedules.advance,
+    KeepAgent: agents.keep,
     PutTrigger: triggers.put,
     DropTrigger: triggers.drop,
     KeepDelivery: triggers.keep,

@@ -21,6 +21,7 @@ README: Final = ROOT / "README.md"
 ALL: Final = sorted([*DOCS.rglob("*.md"), README, ROOT / "CONTRIBUTING.md"])
 READ_HERE: Final = (
     *(
+        "agents",
         "capability-matrix",
         "cli",
         "client",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import attrs
 
+from warren.agents.spec import AgentDetails, AgentPage
 from warren.base.errors import ErrorCode, WarrenError
 from warren.calls.answers import (
     Archived,
@@ -83,6 +84,8 @@ RESULTS: Final[Mapping[str, type]] = {
     "tool/approve": Decided,
     "tool/complete": Completed,
     "approvals/list": ApprovalPage,
+    "agents/list": AgentPage,
+    "agents/get": AgentDetails,
     "schedule/create": ScheduleView,
     "schedule/change": ScheduleView,
     "schedule/delete": Deleted,

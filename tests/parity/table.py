@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Final
 
 from tests.parity.scenarios import (
+    agents,
     approvals,
     capabilities,
     children,
@@ -29,6 +30,7 @@ from tests.parity.surfaces import SURFACES
 from tests.parity.world import BUILDS, DATABASES, Build
 
 MODULES: Final = (
+    agents,
     approvals,
     capabilities,
     children,

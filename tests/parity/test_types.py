@@ -38,6 +38,8 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "model": "text/none",
         "provider": "text/none",
         "system_prompt": "text/none",
+        "agent": "none",
+        "version": "text/none",
         "instructions": "text/none",
         "max_tokens": "number/none",
         "temperature": "number/never/none",

@@ -51,6 +51,8 @@ NAMES: Final = {
     "tool/approve": "approve_tool",
     "tool/complete": "complete_tool",
     "approvals/list": "approvals",
+    "agents/list": "agents",
+    "agents/get": "agent",
     "schedule/create": "create_schedule",
     "schedule/change": "change_schedule",
     "schedule/delete": "delete_schedule",

@@ -15,6 +15,7 @@ from tests.support.memories import memory_in
 from tests.support.runtime import open_runtime
 from warren.actors.calls.service import Service
 from warren.actors.resources.memory import OpenMemory
+from warren.agents.agent import Agent
 from warren.base.principals import LOCAL, Principal
 from warren.compaction import CompactionConfig
 from warren.conversation import codec
@@ -74,6 +75,7 @@ class Setting:
         approval_timeout: seconds that a call waits to be approved.
         event_log: events that a session without a store keeps.
         principal: the one whose service is behind the surface.
+        agents: the agents of the runtime.
     """
 
     steps: tuple[Mapping[str, Any], ...] = ({"text": "hello there"},)
@@ -84,6 +86,7 @@ class Setting:
     approval_timeout: float = 300.0
     event_log: int = 10_000
     principal: Principal = LOCAL
+    agents: tuple[Agent, ...] = ()
 
     @property
     def script(self) -> Mapping[str, Any]:
@@ -103,6 +106,7 @@ class Setting:
                 event_log=self.event_log,
             ),
             compaction=compaction if "compaction" in build.on else None,
+            agents=self.agents,
         )
 
 

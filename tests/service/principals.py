@@ -14,6 +14,8 @@ METHODS: Final = sorted(name for name in vars(SessionService) if not name.starts
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
 NO_SESSION: Final = (
     *(
+        "agent",
+        "agents",
         "approvals",
         "audit",
         "capabilities",

@@ -956,6 +956,8 @@ KINDS["webhook/list"] = Kind(partial(ask, method="webhooks"))
 KINDS["delivery/list of nothing"] = Kind(
     partial(ask, method="deliveries", webhook_id="none"), frozenset({"INVALID_PARAMS"})
 )
+KINDS["agents/list"] = Kind(partial(ask, method="agents"))
+KINDS["agents/get of nothing"] = Kind(partial(ask, method="agent", name="none"), frozenset({"INVALID_PARAMS"}))
 KINDS["trigger/list"] = Kind(partial(ask, method="triggers"))
 KINDS["approvals/list"] = Kind(partial(ask, method="approvals"))
 KINDS["usage/get"] = Kind(partial(ask, method="usage"))

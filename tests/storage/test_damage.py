@@ -16,6 +16,7 @@ from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.files import blob, with_file
 from tests.storage.samples import NOW, entry, kept, moved, opened, step, turn, updated, wait, written
 from tests.support.runtime import open_runtime, replay
+from warren.agents.spec import AgentSpec
 from warren.base.errors import StoreError, WarrenError
 from warren.conversation.events import StreamTruncated
 from warren.conversation.inputs import Input
@@ -33,6 +34,7 @@ from warren.storage.operations import (
     Attach,
     Delete,
     Enqueue,
+    KeepAgent,
     KeepDelivery,
     Lease,
     PutSchedule,
@@ -81,6 +83,7 @@ async def sample(path: Path) -> None:
         await written(store, PutTrigger(waits_for, 9), KeepDelivery("hook", Delivery("d1", "fired", NOW, "a")))
         hook = Webhook("hook", "default", "local", NOW, "https://a.example", SECRET, session_id="a")
         await written(store, PutWebhook(hook, 9))
+        await written(store, KeepAgent("default", AgentSpec("desk", "complaints", "Settle it."), NOW))
     db = open_writer(StoreConfig(path / "store"))
     db.execute(DELIVERED)
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
@@ -111,6 +114,7 @@ def damage(folder: Path, table: str, column: str, value: str) -> bool:
         "blobs": "key = 1",
         "calls": "session = 4",
         "waits": "session = 4",
+        "agents": "key = 1",
     }.get(table)
     where = where or ("true" if table in ("erasures", "cluster", "usage") else "session = 1")
     # One row: the middle one, so that there is something behind it.
@@ -164,7 +168,13 @@ async def goes_on(folder: Path, shown: tuple[int, ...] = (3,)) -> set[str]:
             await outcome(service.start_turn(session_id, "go on"))
             await outcome(service.fork(session_id))
             await outcome(service.attachment(session_id, str(FILE_OF_A.attachment.sha256)))
-        lists = service.schedules(), service.triggers(), service.webhooks(), service.deliveries("hook")
+        lists = (
+            service.schedules(),
+            service.triggers(),
+            service.webhooks(),
+            service.deliveries("hook"),
+            service.agents(),
+        )
         for listed in [await outcome(each) for each in lists]:
             if not isinstance(listed, WarrenError):
                 named |= {each.row for each in listed.damaged}

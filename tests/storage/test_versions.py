@@ -19,6 +19,7 @@ from warren.actors.calls.service import Service
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.base.principals import Principal
 from warren.base.retention import Retention
+from warren.conversation.agents import AgentRef
 from warren.conversation.attachments import Attachment
 from warren.conversation.memory import MemoryConfig
 from warren.conversation.messages import AssistantMessage, ContextMessage, SystemMessage, ToolResult, UserMessage
@@ -342,7 +343,7 @@ async def test_a_schedule_stays(tmp_path: Path) -> None:
 
 
 async def test_what_waits_for_others_stays(tmp_path: Path) -> None:
-    """Version 17 has a child session, a prompt for later, a trigger, and a webhook with a delivery on its way."""
+    """Version 17 has a child session of an agent, a prompt for later, a trigger, and a webhook with a delivery."""
     shutil.copy(KEPT / "17.sqlite3", tmp_path / FILE_NAME)
     async with open_runtime(store=tmp_path) as everybody:
         service = everybody.as_(Principal("family", "ann"))
@@ -356,6 +357,9 @@ async def test_what_waits_for_others_stays(tmp_path: Path) -> None:
         (delivery,) = (await service.deliveries(webhook.webhook_id)).deliveries
         assert (delivery.state, delivery.attempts, delivery.status) == ("pending", 3, 503)
         assert delivery.next_at == WAKES
+        gardener = await service.agent("gardener")
+        assert (gardener.spec.instructions, gardener.here) == ("Keep the plants alive.", False)
+        assert child.agent == AgentRef("gardener", gardener.version)
 
 
 async def test_the_secret_of_tokens_stays(tmp_path: Path) -> None:

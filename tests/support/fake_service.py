@@ -16,6 +16,7 @@ from tests.support.completions import KEY
 from tests.support.envelopes import NOW, envelope
 from warren.actors.events.eventlog import EventLog, LogPage, Telling
 from warren.actors.events.watching import Watch, Watchers
+from warren.agents.spec import AgentDetails, AgentPage, AgentSpec, view_of
 from warren.base.end_budget import EndBudget
 from warren.base.errors import (
     AgentError,
@@ -28,6 +29,7 @@ from warren.base.errors import (
 from warren.base.fields import FieldValueError
 from warren.base.nodes import Node, NodeLoad
 from warren.base.principals import LOCAL, WRITE, Principal
+from warren.calls.agents import AgentRequest, AgentsRequest
 from warren.calls.base import Call
 from warren.calls.facade import Capabilities, Health, Opened, RuntimeService, SessionService, call_of
 from warren.calls.operators import (
@@ -641,6 +643,7 @@ SCHEDULE: Final = ScheduleView(
     owner="local",
     problem=None,
 )
+DESK: Final = AgentSpec("desk", "Complaints.", "Settle it.")
 TRIGGER: Final = TriggerView(
     trigger_id="trigger-1",
     state="active",
@@ -685,6 +688,8 @@ ANSWERS: Final[Mapping[type, Answer]] = {
     ApproveRequest: _of_session(lambda _session, _call: None),
     CompleteRequest: _of_session(lambda _session, _call: None),
     ApprovalsRequest: _of_runtime(lambda _service: ApprovalPage(())),
+    AgentsRequest: _of_runtime(lambda _service: AgentPage((view_of(DESK, DESK.version, here=True),))),
+    AgentRequest: _of_runtime(lambda _service: AgentDetails(DESK.version, here=True, spec=DESK)),
     ScheduleRequest: _of_runtime(lambda _service: SCHEDULE),
     ScheduleChange: _of_runtime(lambda _service: SCHEDULE),
     ScheduleDeletion: _of_runtime(lambda _service: None),

@@ -32,6 +32,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "session/subscribe": {**ONE, "after_seq": 0},
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},
     "session/delegate": {**ONE, "prompt": "go", "title": "a part", "budget": {"max_steps": 3}},
+    "agents/get": {"name": "desk"},
     "trigger/create": {"prompt": "go", "session_id": "s"},
     "webhook/create": {"url": "https://example.org/hook", "events": ["turn.failed"]},
     "schedule/create": {"prompt": "go", "every": "1h", "session_id": "s"},

@@ -29,7 +29,7 @@ _PUBLIC_URL: Final = re.compile(
 )
 """An origin, and a path."""
 TAKEN: Final = (
-    *("approvals", "audit", "capabilities", "changes", "complete", "config", "health", "memory", "metrics"),
+    *("agents", "approvals", "audit", "capabilities", "changes", "complete", "config", "health", "memory", "metrics"),
     *("metrics.json", "nodes", "openapi.json", "schedules", "sessions", "store", "tenants", "triggers", "usage"),
     *("webhooks", "console", "livez", "mcp", "readyz", "ws", ".well-known"),
 )

@@ -39,6 +39,7 @@ def _run(argv: list[str]) -> int:
 
 COMMANDS: Final = {
     "acp": ("pipe.acp:acp", "Serve an editor or another client that speaks the Agent Client Protocol."),
+    "agents": ("agents:agents", "List the agents by name, or show the one named NAME with its versions."),
     "approvals": ("approvals:approvals", "List the tool calls that wait for approval, of all sessions."),
     "approve": ("approvals:approve", "Allow a tool call that waits for approval: the session's turn goes on with it."),
     "audit": ("audit:audit", "Show entries of the audit, oldest first."),

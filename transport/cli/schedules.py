@@ -87,6 +87,7 @@ def schedules_list(session: str | None, offset: int, limit: int, options: Option
 @_times(ScheduleRequest)
 @of_field(ScheduleRequest, "paused", is_flag=True, variable=False)
 @click.option("--key", type=text_of, metavar="KEY", help="Run again with one key, it makes one schedule.")
+@of_field(SessionTemplate, "agent", "--agent", "new_agent", metavar="NAME", variable=False)
 @of_field(SessionTemplate, "model", "--model", "new_model", variable=False)
 @of_field(SessionTemplate, "provider", "--provider", "new_provider", variable=False)
 @of_field(SessionTemplate, "system_prompt", "--system", "new_system", metavar="TEXT", variable=False)
@@ -106,6 +107,7 @@ def schedules_create(
     misfire: str | None,
     overlap: str | None,
     key: str | None,
+    new_agent: str | None,
     new_model: str | None,
     new_provider: str | None,
     new_system: str | None,
@@ -115,12 +117,17 @@ def schedules_create(
 ) -> None:
     """Make a schedule, and print its id: PROMPT is due once, every so often, or by a cron expression.
 
-    --model, --provider, --system, --title and --label are those of new sessions. TIME is a time from now, as 10m, or a
-    day or a time, in UTC without another zone.
+    --agent, --model, --provider, --system, --title and --label are those of new sessions. TIME is a time from now, as
+    10m, or a day or a time, in UTC without another zone.
     """
     text, labels = read_prompt(prompt), dict(options.label) or None
     new: dict[str, Any] = _given(
-        model=new_model, provider=new_provider, system_prompt=new_system, title=new_title, labels=labels
+        agent=new_agent,
+        model=new_model,
+        provider=new_provider,
+        system_prompt=new_system,
+        title=new_title,
+        labels=labels,
     )
     template = made(SessionTemplate, **new) if new else None
     times = _given(at=at, every=every, cron=cron, zone=zone, start=start, end=end, misfire=misfire, overlap=overlap)

@@ -78,6 +78,7 @@ def triggers_list(session: str | None, offset: int, limit: int, options: Options
 @of_field(TriggerRequest, "overlap", default=None, show_default=False, variable=False)
 @of_field(TriggerRequest, "paused", is_flag=True, variable=False)
 @click.option("--key", type=text_of, metavar="KEY", help="Run again with one key, it makes one trigger.")
+@of_field(SessionTemplate, "agent", "--agent", "new_agent", metavar="NAME", variable=False)
 @of_field(SessionTemplate, "model", "--model", "new_model", variable=False)
 @of_field(SessionTemplate, "provider", "--provider", "new_provider", variable=False)
 @of_field(SessionTemplate, "system_prompt", "--system", "new_system", metavar="TEXT", variable=False)
@@ -92,6 +93,7 @@ def triggers_create(
     secret_file: Any,
     overlap: str | None,
     key: str | None,
+    new_agent: str | None,
     new_model: str | None,
     new_provider: str | None,
     new_system: str | None,
@@ -103,12 +105,17 @@ def triggers_create(
 
     PROMPT comes whenever a signed call comes to /triggers/ID.
     {body} in PROMPT becomes the body of the call, {body.a.b} a member of its JSON, {event} the event that GitHub and
-    GitLab name. --model, --provider, --system, --title and --label are those of new sessions.
+    GitLab name. --agent, --model, --provider, --system, --title and --label are those of new sessions.
     """
     secret = _secret(secret_file)
     text, labels = read_prompt(prompt), dict(options.label) or None
     new: dict[str, Any] = _given(
-        model=new_model, provider=new_provider, system_prompt=new_system, title=new_title, labels=labels
+        agent=new_agent,
+        model=new_model,
+        provider=new_provider,
+        system_prompt=new_system,
+        title=new_title,
+        labels=labels,
     )
     template = made(SessionTemplate, **new) if new else None
     rest = _given(scheme=scheme, overlap=overlap, secret=secret)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.values import frozen
-from warren.calls import schedules, triggers, turns, webhooks
+from warren.calls import agents, schedules, triggers, turns, webhooks
 from warren.calls.base import Call
 from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.sessions import ArchiveRequest, DelegateRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
@@ -98,6 +98,20 @@ _TABLE: Final = (
         "List calls that wait for approval",
         "List the tool calls of all sessions that wait for approval, the oldest first, each with its session, its "
         "arguments and the time at which it is refused. warren_approve decides on one.",
+        read_only=True,
+    ),
+    McpTool(
+        "warren_agents",
+        _method_of(agents.AgentsRequest),
+        "List agents",
+        "List the agents by name, each with what it is for. warren_run makes a session of one.",
+        read_only=True,
+    ),
+    McpTool(
+        "warren_agent",
+        _method_of(agents.AgentRequest),
+        "Show an agent",
+        "Show an agent: its instructions, tools and bounds, and the versions of it that sessions were made of.",
         read_only=True,
     ),
     McpTool(

@@ -115,6 +115,13 @@ class ModelRegistry:
                 self._check(model, None)
             except InvalidParamsError as exc:
                 raise exc.of(f"$.fallback[{place}]") from None
+        for place, agent in enumerate(config.agents):
+            options = agent.spec.options
+            if options.model is not None:
+                try:
+                    self._check(options.model, options.provider)
+                except InvalidParamsError as exc:
+                    raise exc.of(f"$.agents[{place}].model") from None
 
     def _check(self, model: str, provider: str | None) -> None:
         """Raise the error that `resolve` would raise."""

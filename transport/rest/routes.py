@@ -66,6 +66,8 @@ ROUTES: Final = (
     RestRoute("POST", f"{SESSION}/approvals/{{call_id}}", METHODS["tool/approve"]),
     RestRoute("POST", "/complete", METHODS["tool/complete"]),
     RestRoute("GET", "/approvals", METHODS["approvals/list"]),
+    RestRoute("GET", "/agents", METHODS["agents/list"]),
+    RestRoute("GET", "/agents/{name}", METHODS["agents/get"]),
     RestRoute("POST", "/schedules", METHODS["schedule/create"]),
     RestRoute("GET", "/schedules", METHODS["schedule/list"]),
     RestRoute("PATCH", "/schedules/{schedule_id}", METHODS["schedule/change"]),

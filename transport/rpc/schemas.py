@@ -43,6 +43,7 @@ _CHECKS: Final[Mapping[Any, Schema]] = {
     fields.fits: {"maximum": fields.LARGEST},
     fields.not_blank: {"pattern": _WORD},
     peer_name: {"pattern": _NAME},
+    fields.is_name: {"pattern": f"^{fields.NAME.pattern}$"},
     is_completion_token: {"pattern": f"^{FORM.pattern}$", "maxLength": MAX_TOKEN},
     is_cursor: {"pattern": r"^-?[0-9]{1,18}\.[0-9]{1,18}$"},
     are_files: {"maxItems": MAX_ATTACHMENTS},

@@ -19,6 +19,7 @@ from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
+from warren.agents.agent import Agent
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.ids import new_session_id
@@ -48,7 +49,11 @@ async def create(local: Local, call: SessionCall) -> TurnResult:
     """Create a session, and run its first turn."""
     local.supervisor.check_open()
     shared, config = local.supervisor.shared, local.supervisor.shared.config
+    agent = None if call.agent is None else shared.agents.named(call.agent)
     asked = await _asked(local, call)
+    if agent is not None:
+        asked = agent.under(asked)
+        asked.check_kinds(shared.categories)
     options = shared.options if asked is DEFAULTS else config.settled(asked)
     now = utc_now()
     record = SessionRecord(
@@ -61,8 +66,9 @@ async def create(local: Local, call: SessionCall) -> TurnResult:
         title=call.title,
         tenant=local.principal.tenant,
         owner=local.principal.name,
+        agent=None if agent is None else agent.pin,
     )
-    new = _NewSession(local, call, asked, record)
+    new = _NewSession(local, call, asked, record, agent)
     warnings = warnings_of(record, shared, local.supervisor.comms, {**new.tools, **new.turn_tools})
     if call.attachments:
         new.sent = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
@@ -95,6 +101,7 @@ class _NewSession:
         call: the call.
         asked: the options that it asks for.
         record: the record of the session.
+        agent: the agent that it is made of; None for none.
         tools: the session's own tools.
         turn_tools: the tools of the first turn.
         sent: the files of the first prompt, as they were sent.
@@ -107,6 +114,7 @@ class _NewSession:
     call: SessionCall
     asked: SessionOptions
     record: SessionRecord
+    agent: Agent | None
     tools: dict[str, Tool] = attrs.field(init=False)
     turn_tools: dict[str, Tool] = attrs.field(init=False)
     sent: tuple[Blob, ...] = ()
@@ -155,7 +163,7 @@ class _NewSession:
 
     def _creation(self, key: str) -> Creation:
         compared = given(SessionRequest, self.call) | {
-            "tools": self.asked.tools,
+            "tools": None if self.call.tools is None else names_of(self.call.tools),
             "labels": self.call.labels or None,
             "idempotency_key": None,
             # The same files, whether they came with their bytes or were uploaded before, or by the same URL.
@@ -177,6 +185,8 @@ class _NewSession:
         await comms.check_free(record)
         if call.prompt is not None:
             candidates[0].choice.check_ready()
+        if self.agent is not None:  # before a session names the version
+            await shared.agents.keep(shared.storage, record.tenant, self.agent)
         by = local.by
         if fetch_of(local, self.sent) is not None:  # what is refused asks no other server
             await self._check_limits()
@@ -186,7 +196,8 @@ class _NewSession:
         await self._check_limits()
         if by and turn is not None:
             self.accepted = self.holding.enter_context(shared.limiter.accepting(by, record.session_id))
-        instructions = call.system_prompt or shared.config.system_prompt
+        own = None if self.agent is None else self.agent.instructions
+        instructions = call.system_prompt or own or shared.config.system_prompt
         first = instructions_of(instructions, record, shared, comms, self.tools)
         objects = HostObjects(self.tools, call.compactor) or NO_HOST_OBJECTS
 

@@ -21,6 +21,8 @@ LEFT_OUT: Final[Mapping[str, bool]] = {"left_out": True}
 """Metadata of a field that results do not show at its default, although they show all other fields of its class."""
 IN_PROCESS: Final[Mapping[str, bool]] = {"in_process": True}
 """Metadata of a field that only a caller in the same process can give: data from outside does not have it."""
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""The names of agents and skills."""
 FORM: Final = "form"
 """Metadata of a field: the type of its data from outside, where a caller in the same process may give more."""
 # A scheme and a slash, or a scheme of databases alone: `sqlite:x.db` would be made as a folder of that name.
@@ -193,6 +195,12 @@ def is_text(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) ->
     """Refuse values other than texts that UTF-8 can hold."""
     if not (type(value) is str and value.isascii()) and (problem := text_problem(value)) is not None:
         raise FieldValueError(attribute.name, problem)
+
+
+def is_name(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than names of letters, digits, `-` and `_`."""
+    if type(value) is not str or not NAME.fullmatch(value):
+        raise FieldValueError(attribute.name, "must be 1 to 64 letters, digits, `-` and `_`, and begin with no mark")
 
 
 def is_moment(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:

@@ -8,12 +8,14 @@ from typing import Any, Concatenate, Final, Literal, NoReturn, ParamSpec, Protoc
 
 import attrs
 
+from warren.agents.spec import AgentDetails, AgentPage
 from warren.base.end_budget import EndBudget
 from warren.base.errors import InvalidParamsError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
 from warren.calls import operators, schedules, sessions, triggers, turns, webhooks
+from warren.calls.agents import AgentRequest, AgentsRequest
 from warren.calls.base import Call, made
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
@@ -498,6 +500,20 @@ class SessionService(Protocol):
 
         Raises:
             StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
+
+    @keywords_of(AgentsRequest)
+    async def agents(self, call: AgentsRequest) -> AgentPage:
+        """Return the agents, by name: those of the runtime, and those that sessions were made of in the past."""
+        return await self.perform(call)
+
+    @keywords_of(AgentRequest)
+    async def agent(self, call: AgentRequest) -> AgentDetails:
+        """Return an agent, and the versions of it that sessions were made of.
+
+        Raises:
+            InvalidParamsError: if there is no agent of the name, or no such version of it.
         """
         return await self.perform(call)
 

@@ -43,6 +43,14 @@ class Budget:
         given = {name: value for name, value in attrs.asdict(other).items() if value is not None}
         return attrs.evolve(self, **given)
 
+    def within(self, other: "Budget | None") -> "Budget":
+        """Return the smaller of each limit of the two."""
+        if other is None:
+            return self
+        mine, theirs = attrs.asdict(self), attrs.asdict(other)
+        both = {name: [each for each in (mine[name], theirs[name]) if each is not None] for name in mine}
+        return Budget(**{name: min(each) for name, each in both.items() if each})
+
     @cached_property
     def limits(self) -> Sequence[tuple[BudgetType, str, float]]:
         """The limits that are set: for each its kind, the field of `Meter`, and mostly of `Spent`, for its use."""

@@ -26,6 +26,7 @@ from warren.base.fields import (
     fits,
     is_flag,
     is_moment,
+    is_name,
     is_object,
     is_text,
     is_whole,
@@ -323,19 +324,34 @@ def session_options(request: SessionOptions, tools: tuple[str, ...] | None) -> S
     return part(SessionOptions, request, tools=tools) if given(SessionOptions, request) else DEFAULTS
 
 
+AGENTS_OWN: Final = ("system_prompt", "tools", "overrides", "hosted_tools", "output_schema")
+"""Options of sessions that a caller who names an agent cannot give."""
+
+
 @frozen(kw_only=True)
 class SessionTemplate(SessionOptions):
     """All that sessions are made with, besides their first prompts.
 
     Attributes:
+        agent: the name of the agent that it is made of. The other options may narrow the agent's budget and approvals,
+            and change those of the model; tools and instructions are the agent's own.
         system_prompt: system prompt: instructions for the model; null takes the runtime's.
         labels: marks of your own, for `session/list`.
         title: the session's name for people; null takes the first words of its first prompt.
     """
 
+    agent: str | None = attrs.field(default=None, validator=optional(is_name), metadata=CAN_CONFLICT)
     system_prompt: str | None = attrs.field(default=None, validator=optional(is_text))
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
     title: str | None = attrs.field(default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)))
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse options that an agent has of its own beside one. Raises FieldValueError."""
+        super().__attrs_post_init__()
+        if self.agent is not None:
+            for name in AGENTS_OWN:
+                if getattr(self, name) is not None:
+                    raise FieldValueError(name, "does not go with `agent`, which has its own")
 
 
 @frozen

@@ -10,6 +10,7 @@ import attrs
 from warren.base.fields import LEFT_OUT
 from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import frozen, value
+from warren.conversation.agents import AgentPin
 from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT, Expense, Spent
 from warren.conversation.delegation import Delegation
 from warren.conversation.events import TurnOutcome
@@ -115,6 +116,7 @@ class SessionRecord:
         allowed_tools: names of tools whose calls no longer wait for approval, as somebody has decided for the session.
         delegation: the session that it works for; None if it is no child.
         delegated: the part of its budget that its children have spent.
+        agent: the version of the agent that it was made with; None if it was made without one.
         tenant: the tenant that the session belongs to; it never changes.
         owner: the name of the principal that created it; it never changes.
     """
@@ -148,6 +150,7 @@ class SessionRecord:
     allowed_tools: tuple[str, ...] = ()
     delegation: Delegation | None = None
     delegated: Expense = NO_EXPENSE
+    agent: AgentPin | None = None
     tenant: str = DEFAULT_TENANT
     owner: str = LOCAL.name
 

@@ -9,6 +9,7 @@ import attrs
 from warren.base.fields import LEFT_OUT
 from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import frozen
+from warren.conversation.agents import AgentRef
 from warren.conversation.attachments import Attachment, Kind
 from warren.conversation.categories import Category, Gates, Switches
 from warren.conversation.events import TurnOutcome
@@ -173,6 +174,7 @@ class SessionState:
         delegated_by: the session that it works for; None if it is no child.
         depth: levels of sessions above it that work was delegated by; 0 if it is no child.
         children: the number of its child sessions, if `read` was to count them; None if there are none.
+        agent: the version of the agent that it was made with; None if it was made without one.
     """
 
     WHOLE: ClassVar[bool] = True
@@ -203,6 +205,7 @@ class SessionState:
     delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
     depth: int = attrs.field(default=0, metadata=LEFT_OUT)
     children: ChildCount | None = attrs.field(default=None, metadata=LEFT_OUT)
+    agent: AgentRef | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen
@@ -234,6 +237,7 @@ class SessionSummary:
         last_outcome: the end of the newest turn that has ended, `completed` or the cause of `run_failed`; None if none
             has, or if it has ended with a release that did not store that.
         delegated_by: the session that it works for; None if it is no child.
+        agent: the version of the agent that it was made with; None if it was made without one.
     """
 
     session_id: str
@@ -253,6 +257,7 @@ class SessionSummary:
     node: str | None = attrs.field(default=None, metadata=LEFT_OUT)
     last_outcome: TurnOutcome | None = attrs.field(default=None, metadata=LEFT_OUT)
     delegated_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    agent: AgentRef | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen
@@ -522,6 +527,7 @@ def view_of(
         turn=turn,
         last_outcome=record.last_outcome,
         delegated_by=None if record.delegation is None else record.delegation.session_id,
+        agent=None if record.agent is None else record.agent.ref,
         depth=0 if record.delegation is None else record.delegation.depth,
         background=tuple([waiting_call(wait) for wait in waits if wait.reason == "background"]),
     )
@@ -556,4 +562,5 @@ def summary_of(
         turn=turn,
         last_outcome=record.last_outcome,
         delegated_by=None if record.delegation is None else record.delegation.session_id,
+        agent=None if record.agent is None else record.agent.ref,
     )

@@ -1,4 +1,4 @@
 """The settings of a runtime, as plain values.
 
-May import `base`, `conversation`, `compaction` and `models`.
+May import `base`, `conversation`, `compaction`, `models` and `agents`.
 """

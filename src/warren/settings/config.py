@@ -47,6 +47,7 @@ from warren.models.catalog import NO_MODELS, Models
 from warren.settings.tool_config import ToolsConfig, web_address
 
 if TYPE_CHECKING:
+    from warren.agents.agent import Agent
     from warren.compaction.policy import Compactor, NewCompactor
 
 
@@ -415,6 +416,7 @@ class Config(ModelOptions):
         node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
         tenants: the limits of tenants, by name. A tenant that is not there has none.
         traces: the traces of turns; None makes none.
+        agents: the agents that sessions can be made of, by name.
     """
 
     store: StoreConfig | PostgresConfig | None = None
@@ -439,12 +441,17 @@ class Config(ModelOptions):
     node: NodeConfig | None = None
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, TENANTS])
     traces: TraceConfig | None = None
+    agents: "tuple[Agent, ...]" = attrs.field(default=(), converter=in_row)
 
     def __attrs_post_init__(self) -> None:
         """Refuse values of other types, too many names, and a compactor that cannot work, before a session has them."""
         super().__attrs_post_init__()
         check_types(self)
         check_sizes(self)
+        if self.agents != ():
+            from warren.agents.agent import check_together  # noqa: PLC0415 - few settings have agents
+
+            check_together(self.agents)
         if self.compactor is None:
             return
         if self.compaction is None:

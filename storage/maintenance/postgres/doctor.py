@@ -245,7 +245,7 @@ class _Bodies:
         key: the column that, with `of`, is the key of a row.
         read: the codec.
         of: the column in front of it in the key.
-        session: the column with the key of the session.
+        session: the column with the key of the session; None if it has none.
     """
 
     table: str
@@ -253,7 +253,7 @@ class _Bodies:
     key: str
     read: Callable[[str], object]
     of: str = "session"
-    session: str = "session"
+    session: str | None = "session"
 
 
 def _any(text: str) -> object:
@@ -270,14 +270,17 @@ _READABLE: Final = (
     _Bodies("triggers", "body", "key", _any, of="key"),
     _Bodies("trigger_deliveries", "body", "at", _any, of="trigger_key"),
     _Bodies("webhooks", "body", "key", _any, of="key"),
+    _Bodies("agents", "body", "key", _any, of="key", session=None),
 )
 
 
 async def _unreadable(db: Connection, bodies: _Bodies) -> Finding | None:
     """Read all texts of a column, page by page; return the finding about those that cannot be read."""
+    name = "NULL"
+    if bodies.session is not None:
+        name = f"(SELECT session_id FROM warren.sessions s WHERE s.key = t.{bodies.session})"
     query = f"""
-        SELECT {bodies.of}, {bodies.key}, {bodies.column},
-            (SELECT session_id FROM warren.sessions s WHERE s.key = t.{bodies.session})
+        SELECT {bodies.of}, {bodies.key}, {bodies.column}, {name}
         FROM warren.{bodies.table} t WHERE ({bodies.of}, {bodies.key}) > ($1::int8, $2::int8)
         ORDER BY {bodies.of}, {bodies.key} LIMIT {PAGE}
     """

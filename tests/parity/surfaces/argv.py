@@ -45,6 +45,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "model": "--model",
     "provider": "--provider",
     "system_prompt": "--system",
+    "agent": "--agent",
     "max_tokens": "--max-tokens",
     "temperature": "--temperature",
     "top_p": "--top-p",

@@ -43,6 +43,8 @@ NAMES: Final[Mapping[str, str]] = {
     "tool/approve": "warren_approve",
     "tool/complete": "warren_complete",
     "approvals/list": "warren_approvals",
+    "agents/list": "warren_agents",
+    "agents/get": "warren_agent",
     "schedule/create": "warren_schedule",
     "schedule/list": "warren_schedules",
     "schedule/change": "warren_schedule_change",

@@ -74,6 +74,8 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "tool/approve": lambda service: service.approve_tool,
     "tool/complete": lambda service: service.complete_tool,
     "approvals/list": lambda service: service.approvals,
+    "agents/list": lambda service: service.agents,
+    "agents/get": lambda service: service.agent,
     "schedule/create": lambda service: service.create_schedule,
     "schedule/change": lambda service: service.change_schedule,
     "schedule/delete": lambda service: service.delete_schedule,

@@ -71,6 +71,10 @@ HOOKED = """
     INSERT INTO warren.deliveries (id, webhook, tenant, session, type, created_at, state, attempts, body)
     SELECT session_id, session_id, tenant, key, 'turn.failed', 0, 'dead', 1, '{}' FROM warren.sessions
 """
+AGENTS = """
+    INSERT INTO warren.agents (tenant, name, version, created_at, body)
+    SELECT tenant, 'desk', '', 0, '{}' FROM warren.sessions
+"""
 HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) VALUES ('x', 1, now(), now())"
 # How a row of each table tells whose it is: the text contains the tenant.
 WHOSE = {
@@ -94,6 +98,7 @@ WHOSE = {
     "trigger_deliveries": "tenant",
     "webhooks": "tenant",
     "deliveries": "tenant",
+    "agents": "tenant",
 }
 
 
@@ -115,6 +120,7 @@ async def fill(url: str) -> None:
     server().run(name_in(url), SCHEDULED)
     server().run(name_in(url), TRIGGERED)
     server().run(name_in(url), HOOKED)
+    server().run(name_in(url), AGENTS)
     server().run(name_in(url), HOLDER)
 
 

@@ -63,7 +63,7 @@ async def test_every_tool_is_listed_with_its_schemas(era: str) -> None:
         assert found.description
         assert found.annotations is not None
     harmless = {found.name for found in listed if found.annotations and found.annotations.read_only_hint}
-    of_work = {"wait", "approvals", "inputs", "schedules", "triggers", "webhooks", "deliveries"}
+    of_work = {"wait", "agents", "agent", "approvals", "inputs", "schedules", "triggers", "webhooks", "deliveries"}
     reading = {*of_work, "sessions", "read", "history", "memory_search"}
     assert harmless == {f"warren_{name}" for name in reading}
 

@@ -132,6 +132,7 @@ class Options:
         storage: settings of the store, by their names in `StoreConfig` and `PostgresConfig`.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`; `jwt` is a mapping.
         stream: whether the answer is written as it comes; None streams if stdout is a terminal.
+        agent: the agent that a session is made of; None for none. Settings of the model in the file are not its own.
         label: labels of a session.
         title: title of a session.
         key: the idempotency key of a session.
@@ -152,6 +153,7 @@ class Options:
     storage: Mapping[str, Any] = attrs.field(factory=dict)
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     stream: bool | None = None
+    agent: str | None = None
     label: tuple[tuple[str, str], ...] = ()
     title: str | None = None
     key: str | None = None
@@ -197,6 +199,7 @@ def gather(given: Mapping[str, Any]) -> Options:
         "memory": memory if given.get("memory") else None,
         "record": given.get("record"),
     }
+    asked = both if given.get("agent") is None else _beside_agent(given, named, both)
     return Options(
         mode=context.ensure_object(Mode),
         command=context.command_path,
@@ -204,12 +207,25 @@ def gather(given: Mapping[str, Any]) -> Options:
         store_named=store is not None,
         server=server,
         config=_made(Config, both | of_runtime | tools | kinds | _runtime(given, file)),
-        turn=_made(TurnOptions, both | of_turn | _present(given, (*ANSWER_OPTIONS, "keep_alive"))),
+        turn=_made(TurnOptions, asked | of_turn | _present(given, (*ANSWER_OPTIONS, "keep_alive"))),
         memory=memory,
         storage=_of_table("storage", file) | _present(given, STORAGE_OPTIONS),
         gateway=_of_table("serve", file) | ({"jwt": jwt} if (jwt := _of_table("jwt", file)) else {}),
-        **_present(given, ("tenant", "stream", "label", "title", "key", "not_before", "attach", "approve_all")),
+        **_present(
+            given, ("tenant", "stream", "agent", "label", "title", "key", "not_before", "attach", "approve_all")
+        ),
     )
+
+
+def _beside_agent(given: Mapping[str, Any], named: Collection[str], both: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a session of an agent: those that are nearer than the file.
+
+    Raises InvalidParamsError for instructions, which the agent has.
+    """
+    if "system" in named:
+        raise FieldValueError("system_prompt", "does not go with `agent`, which has its own").refusal()
+    limits = {name: value for name, value in given.items() if name not in BUDGET or name in named}
+    return {name: value for name, value in both.items() if name in named} | {"budget": _budget(limits)}
 
 
 def _present(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -449,6 +465,7 @@ keep_alive_option: Final = of_field(
 )
 durability_option: Final = of_field(Config, "durability")
 system_option: Final = of_field(SessionRequest, "system_prompt", "--system", "system", metavar="TEXT")
+agent_option: Final = of_field(SessionRequest, "agent", metavar="NAME", variable=False)
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
 attach_option: Final = click.option(
     "--attach",
@@ -535,6 +552,6 @@ settings_of_all: Final = group(
 )
 """The options of several commands, and of a few single ones, that the environment or the file can set."""
 session_options: Final = group(
-    system_option, label_option, title_option, turn_options("the session, over all its turns")
+    agent_option, system_option, label_option, title_option, turn_options("the session, over all its turns")
 )
 """The options of a command that begins a session."""

@@ -56,7 +56,8 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
     create: Any = partial(
         service.create_session,
         **given(TurnOptions, options.turn),
-        system_prompt=options.config.system_prompt,
+        agent=options.agent,
+        system_prompt=options.config.system_prompt if options.agent is None else None,
         labels=dict(options.label),
         title=options.title,
         idempotency_key=options.key,

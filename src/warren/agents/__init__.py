@@ -1,0 +1,4 @@
+"""Agents: what sessions are made of, under a name.
+
+May import `base`, `conversation`, `models` and `structured`.
+"""

@@ -1,0 +1,206 @@
+"""`Agent`: instructions, a model, tools and bounds under a name, as a value that sessions are made of."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, Self
+
+import attrs
+
+from warren.agents.spec import AgentSpec
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError, InstanceOf, is_name, is_text
+from warren.base.values import frozen
+from warren.conversation import aliases
+from warren.conversation.agents import AgentPin
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates
+from warren.conversation.options import DEFAULTS, CompactionConfig, SessionOptions, check_sizes, given
+from warren.models.model import Provider
+from warren.models.tools import Tool
+
+OF_AGENT: Final[Mapping[str, str]] = {
+    "model": "model",
+    "fallback": "model",
+    "tools": "tools",
+    "budget": "budget",
+    "approvals": "gates",
+    "compaction": "compaction",
+}
+"""Options of sessions that an agent has as a field of its own, by the names of these fields."""
+
+
+def _in_row(value: Any) -> Any:
+    """Return one model as a list of it, and a list as a tuple; the validator sees to any other value."""
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _are_models(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[object, ...]) -> None:
+    for index, each in enumerate(value):
+        name = attribute.name if len(value) == 1 else f"{attribute.name}[{index}]"
+        if isinstance(each, str):
+            if not each.strip():
+                raise FieldValueError(name, "must not be empty")
+        elif index:
+            raise FieldValueError(name, "must be the name of a model: only the first may be a provider of your own")
+        elif not callable(getattr(each, "complete", None)):
+            raise FieldValueError(name, "must be the name of a model, or a provider of your own")
+
+
+def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if type(value) is not tuple:
+        raise FieldValueError(attribute.name, "must be a list")
+    seen = set[str]()
+    for index, each in enumerate(value):
+        if not isinstance(each, str | Tool):
+            problem = "must be a tool, as `warren.tool` makes one, or the name of one of the runtime"
+            raise FieldValueError(f"{attribute.name}[{index}]", problem)
+        name = _name_of(each)
+        if name in seen:
+            raise FieldValueError(f"{attribute.name}[{index}]", f"is another tool named {name!r}")
+        seen.add(name)
+
+
+def _name_of(tool: str | Tool) -> str:
+    return aliases.TOOLS.get(tool, tool) if isinstance(tool, str) else tool.spec.name
+
+
+def _row_of_tools(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+@frozen
+class Agent:
+    """An agent: instructions, a model, tools and bounds under a name.
+
+    Give agents to `open_supervisor(agents=…)`. Sessions are made of one by its name, on every surface, or by
+    `service.session(agent)`. A session keeps the version that it was made with: an agent that changes changes none.
+
+    Raises FieldValueError, which names the field, if a value is bad.
+
+    Attributes:
+        name: its name: letters, digits, `-` and `_`, 64 at most.
+        instructions: the system prompt of its sessions; empty takes the runtime's.
+        description: what it is for, in a line.
+        model: the model, or a provider of your own; a list has the models that take over behind it. None takes the
+            runtime's.
+        tools: its tools: functions of yours, and names of tools of the runtime. It has no others: () is none.
+        budget: the limits of a session over all its turns; a caller may only narrow them.
+        gates: the kinds of tools whose calls wait for approval; a caller may only be stricter.
+        compaction: how its sessions are compacted; None takes the runtime's way.
+        options: all other options of its sessions, such as the temperature or an `output_schema`.
+    """
+
+    name: str = attrs.field(validator=is_name)
+    instructions: str = attrs.field(default="", validator=is_text)
+    description: str = attrs.field(default="", validator=is_text, kw_only=True)
+    model: tuple[str | Provider, ...] = attrs.field(default=(), converter=_in_row, validator=_are_models, kw_only=True)
+    tools: tuple[str | Tool, ...] = attrs.field(default=(), converter=_row_of_tools, validator=_are_tools, kw_only=True)
+    budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget), kw_only=True)
+    gates: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates), kw_only=True)
+    compaction: CompactionConfig | None = attrs.field(
+        default=None, validator=InstanceOf(CompactionConfig), kw_only=True
+    )
+    options: SessionOptions = attrs.field(default=DEFAULTS, validator=InstanceOf(SessionOptions), kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse what only the fields together show. Raises FieldValueError."""
+        there = given(SessionOptions, self.options)
+        for option, field in OF_AGENT.items():
+            if option in there:
+                raise FieldValueError(f"options.{option}", f"is the field `{field}` of an agent")
+        if "peer" in there:
+            raise FieldValueError("options.peer", "is the name of one session, and an agent has many")
+        if "provider" in there and self.own_model is not None:
+            raise FieldValueError("options.provider", "does not go with a provider of your own as the model")
+        if self.options.output_schema is not None:
+            from warren.structured.output import checked_schema  # noqa: PLC0415 - few agents have one
+
+            try:
+                checked_schema(self.options.output_schema)
+            except InvalidParamsError as exc:
+                field, _, problem = exc.message.removeprefix("$.").partition(": ")
+                raise FieldValueError(f"options.{field}", problem) from None
+        check_sizes(self.spec.options, self.spec.options.tools)
+        try:
+            self.spec.body.encode()
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise FieldValueError("tools", f"cannot be written as JSON: {exc}") from None
+
+    def with_(self, **changes: Any) -> Self:
+        """Return the agent with other values of some fields; it is checked again. Raises FieldValueError."""
+        return attrs.evolve(self, **changes)
+
+    @property
+    def own_model(self) -> Provider | None:
+        """The provider of the program that is its model; None if its model has a name."""
+        first = self.model[0] if self.model else None
+        return None if isinstance(first, str) else first
+
+    @property
+    def functions(self) -> Mapping[str, Tool]:
+        """Its tools that are functions, by name."""
+        return {each.spec.name: each for each in self.tools if isinstance(each, Tool)}
+
+    @cached_property
+    def spec(self) -> AgentSpec:
+        """All of it that is data: what is stored, and what its version is made of."""
+        own, names = self.own_model, [each for each in self.model if isinstance(each, str)]
+        options = attrs.evolve(
+            self.options,
+            model=(names[0] if names else None) if own is None else type(own).__name__,
+            provider=self.options.provider if own is None else provider_of(self.name),
+            fallback=tuple(names if own is not None else names[1:]) or None,
+            tools=tuple(map(_name_of, self.tools)),
+            budget=self.budget,
+            approvals=self.gates,
+            compaction=self.compaction,
+        )
+        functions = tuple([each.spec for each in self.functions.values()])
+        return AgentSpec(self.name, self.description, self.instructions, options, functions)
+
+    @property
+    def version(self) -> str:
+        """The SHA-256 of its `spec`, 64 hexadecimal digits; the same in every process."""
+        return self.spec.version
+
+    @cached_property
+    def pin(self) -> AgentPin:
+        """The version as its sessions keep it."""
+        code = [f"the tool {name}" for name in self.functions]
+        return AgentPin(self.name, self.version, (*code, *(["the model"] if self.own_model is not None else [])))
+
+    def under(self, asked: SessionOptions) -> SessionOptions:
+        """Return the options of a session of the agent for a caller who asks for some.
+
+        The caller's options of the model win; budgets and gates can only be narrowed.
+        """
+        if asked is DEFAULTS:
+            return self.spec.options
+        own, wanted = self.spec.options, given(SessionOptions, asked)
+        if "model" in wanted and "provider" not in wanted:
+            wanted["provider"] = None
+        if own.budget is not None:
+            wanted["budget"] = own.budget.within(asked.budget)
+        if own.approvals is not None:
+            wanted["approvals"] = own.approvals.and_(asked.approvals)
+        return attrs.evolve(own, **wanted)
+
+
+def provider_of(name: str) -> str:
+    """Return the name under which a runtime has the provider that is the model of an agent of this name."""
+    return f"agent:{name}"
+
+
+def check_together(agents: object) -> None:
+    """Refuse values other than agents, and two that differ and have one name. Raises FieldValueError."""
+    if type(agents) is not tuple:
+        raise FieldValueError("agents", "must be a list")
+    found = dict[str, Agent]()
+    for index, each in enumerate(agents):
+        if not isinstance(each, Agent):
+            raise FieldValueError(f"agents[{index}]", "must be a warren.Agent")
+        known = found.setdefault(each.name, each)
+        if known != each:
+            raise FieldValueError(f"agents[{index}].name", f"{each.name!r} is the name of another agent: {known.pin}")
