@@ -379,4 +379,4 @@ def test_the_tables_are_there_once() -> None:
     """The template of the tests and the migration make the same ones."""
     with database() as url, psycopg.connect(url) as db:
         tables = db.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'warren'").fetchone()
-        assert tables == (31,)
+        assert tables == (32,)
