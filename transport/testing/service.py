@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import Any, ClassVar, Final, cast
 
 import attrs
@@ -15,7 +16,7 @@ from warren.calls.facade import RuntimeService
 from warren.conversation.attachments import ANY_KIND, Kind
 from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.settings.config import Config
-from warren.transport.embed import open_host
+from warren.transport.embed import open_host, open_supervisor
 from warren.transport.providers.scripted import ScriptedModel, ScriptedStep
 
 MODEL: Final = "scripted"
@@ -80,6 +81,8 @@ class NotOpen:
 
             pytest.fail(ON_ASYNCIO, pytrace=False)
         options = dict(self.options)
+        for name in options.keys() - signature(open_supervisor).parameters.keys():
+            raise TypeError(f"warren_options has {name!r}, which is no argument of open_supervisor")
         config = options.pop("config", None) or Config()
         if config.model == Config().model and config.provider is None:
             config = attrs.evolve(config, model=MODEL)

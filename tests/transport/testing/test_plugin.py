@@ -154,6 +154,20 @@ def test_options(project: Project) -> None:
     done.assert_outcomes(passed=1)
 
 
+def test_an_option_that_is_none(project: Project) -> None:
+    """A misspelt option is refused by its name, and not by that of a function that nobody has called."""
+    done = project("""
+    @pytest.fixture
+    def warren_options():
+        return {"tool": [pay]}
+
+    async def test_it(warren_service):
+        raise AssertionError
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*TypeError: warren_options has 'tool', which is no argument of open_supervisor"])
+
+
 def test_a_fixture_of_the_project_wins(project: Project) -> None:
     """A project that has its own `warren_service` gets what that returns."""
     done = project("""
