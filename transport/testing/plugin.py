@@ -69,44 +69,66 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """
     if not isinstance(item, pytest.Function) or not _is_ours(item):
         return (yield)
-    test = item.obj
-    item.obj = _with_service(item, test)
+    test, properties = item.obj, getattr(item.obj, "hypothesis", None)
+    if properties is None:
+        item.obj = _with_service(item, test)
+        try:
+            return (yield)
+        finally:
+            item.obj = test
+    inner = properties.inner_test  # Hypothesis calls it once for each example, and each has a service of its own
+    properties.inner_test = _plain(item, _with_service(item, inner))
     try:
         return (yield)
     finally:
-        item.obj = test
+        properties.inner_test = inner
 
 
 @pytest.hookimpl
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an async test on trio that no other plugin has run: pytest itself does not know how."""
-    if not _is_ours(pyfuncitem):
+    if not _is_ours(pyfuncitem) or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    from warren.transport.testing.service import run  # noqa: PLC0415 - as the module says
-
     names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - pytest has no public name for them
-    given = {name: pyfuncitem.funcargs[name] for name in names}
-    run(functools.partial(pyfuncitem.obj, **given), virtual=pyfuncitem.get_closest_marker(VIRTUAL) is not None)
+    _run(pyfuncitem, pyfuncitem.obj, **{name: pyfuncitem.funcargs[name] for name in names})
     return True
 
 
+def _run(item: pytest.Function, test: Callable[..., Awaitable[None]], /, *args: Any, **given: Any) -> None:
+    """Run an async test on trio, by the clock that its mark asks for."""
+    from warren.transport.testing.service import run  # noqa: PLC0415 - as the module says
+
+    run(functools.partial(test, *args, **given), virtual=item.get_closest_marker(VIRTUAL) is not None)
+
+
+def _plain(item: pytest.Function, test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Return a plain function that runs an async test."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **given: Any) -> None:
+        _run(item, test, *args, **given)
+
+    return run
+
+
 def _is_ours(item: pytest.Function) -> bool:
-    """Return whether a test is async and uses a fixture of ours."""
-    return not {SERVICE, SCRIPTED}.isdisjoint(item.fixturenames) and inspect.iscoroutinefunction(item.obj)
+    """Return whether a test is async, also below `@hypothesis.given`, and uses a fixture of ours."""
+    inner = getattr(getattr(item.obj, "hypothesis", None), "inner_test", item.obj)
+    return not {SERVICE, SCRIPTED}.isdisjoint(item.fixturenames) and inspect.iscoroutinefunction(inner)
 
 
 def _with_service(item: pytest.Function, test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
     @functools.wraps(test)
-    async def within(**given: Any) -> None:
+    async def within(*args: Any, **given: Any) -> None:
         from warren.transport.testing.service import NotOpen  # noqa: PLC0415 - as the module says
 
         later = item.funcargs.get(SERVICE)
         try:
             if not isinstance(later, NotOpen):  # the test has a fixture of its own under the name, or none
-                await test(**given)
+                await test(*args, **given)
                 return
             async with later.open() as service:
-                await test(**given | ({SERVICE: service} if SERVICE in given else {}))
+                await test(*args, **given | ({SERVICE: service} if SERVICE in given else {}))
         except Exception as exc:
             if not item.config.getoption("fulltrace"):
                 exc.__traceback__ = _outside(exc.__traceback__)

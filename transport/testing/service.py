@@ -66,8 +66,8 @@ class NotOpen:
     model: ScriptedFixture = attrs.field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse to be used as a service."""
-        if name.startswith("__"):
+        """Refuse to be used as a service. Whatever looks for other attributes finds none."""
+        if not hasattr(RuntimeService, name):
             raise AttributeError(name)
         raise RuntimeError(
             f"warren_service.{name}: the service is open within tests that are `async def`, and nowhere else"

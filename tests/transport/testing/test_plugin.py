@@ -132,6 +132,33 @@ def test_virtual_time(project: Project) -> None:
     assert done.duration < 60
 
 
+def test_a_property(project: Project) -> None:
+    """Each example of Hypothesis has a service of its own; a failure is shown with its example."""
+    done = project("""
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
+
+    SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5, database=None)
+
+    @pytest.mark.virtual_time
+    @SHARED
+    @given(words=st.lists(st.sampled_from("ab"), min_size=1, max_size=3))
+    async def test_holds(warren_service, scripted, words):
+        scripted(*[say(word, delay=600) for word in words])
+        assert (await warren_service.list()).sessions == ()
+        assert (await warren_service.create_session("x")).text == words[0]
+
+    class TestClass:
+        @SHARED
+        @given(word=st.just("c"))
+        async def test_does_not(self, warren_service, scripted, word):
+            scripted(say("a"))
+            assert (await warren_service.create_session("x")).text == word
+    """)
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*AssertionError: assert 'a' == 'c'*", "*word='c'*"])
+
+
 def test_options(project: Project) -> None:
     """A project gives a config, providers and variables of its own; the keys of the shell are not looked at."""
     done = project("""
