@@ -89,7 +89,7 @@ from warren.mailbox import Mail, Mailbox, Message
 from warren.models.tools import Tool
 from warren.reports.audit import AuditEntry
 from warren.reports.tracing import TraceContext, context_of, here
-from warren.storage.operations import Archive, Attach, Delete, InputOutcome, Sent
+from warren.storage.operations import Archive, Attach, Delete, EndInputs, InputOutcome, Sent
 from warren.storage.queries import SessionList
 from warren.storage.refusals import retired
 
@@ -460,6 +460,8 @@ class SessionActor:
                     charges.append(numbered)
                 case "answer":
                     self.answering.take_notice(number, notice)
+                case "look":
+                    self._send(partial(self._store_ends, number))
                 case "archive" | "delete" as how:
                     if not (how == "archive" and self.conversation.archived):
                         self.mailbox.tell(Retire(how))
@@ -467,6 +469,28 @@ class SessionActor:
                     found -= 1
         self._charge(charges)
         return self._settle_owed() or found > 0
+
+    async def _store_ends(self, number: int) -> Result:
+        """Look how children have ended, as a notice of that may have been lost, and have them answer once more."""
+        conversation = self.conversation
+        waits = [
+            each
+            for each in self.answering.unanswered
+            if (call := conversation.calls.get(each.call_id)) is None or call.state == "waiting"
+        ]
+        problem: WarrenError | None = None
+        try:
+            sends = tuple(await self.host.ends_of(conversation.known, waits))
+            await conversation.write(EndInputs(self.session_id, InputOutcome((number,)), sends))
+        except WarrenError as exc:
+            problem = exc
+
+        def apply() -> None:
+            if problem is None:
+                conversation.inbox.settle(number)
+                self.host.sent((self.session_id,))
+
+        return apply
 
     def _charge(self, notices: Sequence[Numbered]) -> None:
         """Count what children spend of the budget that no call waits for.

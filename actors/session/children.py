@@ -11,7 +11,7 @@ A child is a session like any other, with the rights, the owner and the tenant o
    that is archived or deleted comes as the notice `archive` or `delete`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any
 
@@ -21,29 +21,30 @@ from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION, FOR_TURN
 from warren.actors.limits.tenancy import Accounts
 from warren.actors.session.comms import Comms
-from warren.actors.session.conversation import notice_of
+from warren.actors.session.conversation import end_text, notice_of
 from warren.actors.session.ending import Ending, result_of
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.session.offered import instructions_of, names_of, tools_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import Shared
 from warren.actors.turn.chain import DELEGATE, Chain, budget_in
-from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.ids import id_beside, new_session_id
 from warren.base.values import define, frozen
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.budget import NO_EXPENSE, UNLIMITED, Budget, Expense, expense_in
 from warren.conversation.categories import INHERIT, Gates
-from warren.conversation.delegation import Delegation
+from warren.conversation.delegation import ChildEnd, Delegation
 from warren.conversation.inputs import Input
 from warren.conversation.messages import SystemMessage
 from warren.conversation.options import MAX_TITLE, NO_OPTIONS, ModelOptions, SessionOptions, TurnOptions, given
 from warren.conversation.records import MessageRow, SessionRecord
+from warren.conversation.waits import Wait
 from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
 from warren.reports.audit import AuditEntry
 from warren.reports.tracing import caller
-from warren.storage.operations import NOTHING, Delegate, EndInputs, Sent
+from warren.storage.operations import NOTHING, UNKNOWN, Delegate, EndInputs, Sent
 from warren.storage.queries import SessionRow
 
 
@@ -138,10 +139,16 @@ class Children:
             refusal = exc
         # A call that is made again has its child, whatever the settings and the limits have come to be.
         there = await self._shared.storage.read(SessionRow(session_id, parent.tenant))
-        if there is None and refusal is not None:
+        if there is None:
+            if refusal is None or refusal.session_id == session_id:
+                raise SessionNotFoundError("its child session was deleted", session_id=session_id)
             raise refusal
-        if there is not None and call is not None and not waits:
-            await self._tell_again(parent, there, call)
+        if call is not None and not waits and (ending := await self._end_of(there)) is not None:
+            # The turn that had heard it was lost, and is run again.
+            place = attrs.evolve(there.delegation or Delegation(""), call_id=call.call_id, call_key=call.key)
+            sends = (Sent(parent.session_id, notice_of(there, place, ending)),)
+            await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
+            self.sent((parent.session_id,))
         self.sent((session_id,))
 
     async def _make(self, operation: Delegate, by: Accounts) -> bool:
@@ -171,20 +178,44 @@ class Children:
         part = None if lent is NO_EXPENSE else lent
         return Delegation(parent.session_id, depth, call.call_id, call.key, trace, part)
 
-    async def _tell_again(self, parent: SessionRecord, child: SessionRecord, call: ToolCall) -> None:
-        """Tell the parent once more how a child has ended: the turn that had heard it was lost, and is run again."""
-        outcome = await self._inboxes.first_outcome(child.session_id)
+    async def ends_of(self, parent: SessionRecord, waits: Iterable[Wait]) -> Sequence[Sent]:
+        """Return the notices of the ends of children that their parent has not heard of. Raises WarrenError."""
+        found = list[Sent]()
+        for wait in waits:
+            if wait.child is None:
+                continue
+            there = await self._shared.storage.read(SessionRow(wait.child, parent.tenant))
+            key = (wait.data or {}).get("key")
+            if there is None:  # nobody knows what it has spent
+                end = ChildEnd(wait.child, wait.call_id, key, True, wait.expense, wait.expense)
+                text = end_text(wait.child, _gone("deleted"))
+                notice = Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
+            elif (ending := await self._end_of(there)) is not None:
+                place = there.delegation or Delegation(parent.session_id)
+                notice = notice_of(there, attrs.evolve(place, call_id=wait.call_id, call_key=key), ending)
+            else:
+                continue
+            found.append(Sent(parent.session_id, notice))
+        return found
+
+    async def _end_of(self, child: SessionRecord) -> Ending | None:
+        """Return how the delegated turn of a child has ended; None if it has not. Raises WarrenError."""
+        if child.archived:
+            return _gone("archived")
+        try:
+            outcome = await self._inboxes.first_outcome(child.session_id)
+        except StoreError as exc:
+            if exc.cause != "corrupt":
+                raise
+            outcome = UNKNOWN
         if outcome:
-            ending: Ending
             try:
-                ending = result_of(outcome, child.session_id)
+                return result_of(outcome, child.session_id)
             except WarrenError as exc:
-                ending = exc
-            place = child.delegation or Delegation(parent.session_id)
-            notice = notice_of(child, attrs.evolve(place, call_id=call.call_id, call_key=call.key), ending)
-            sends = (Sent(parent.session_id, notice),)
-            await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
-            self.sent((parent.session_id,))
+                return exc
+        if outcome is not None and child.turn is None and not child.turn_open:
+            return AgentError("its prompt was damaged in the store, and was set aside", cause="crash")
+        return None
 
     async def outcome(self, record: SessionRecord) -> bytes | None:
         """Return how the delegated turn of a session has ended; None or empty if it has not, or if it is no child.
@@ -275,6 +306,10 @@ class Children:
             waits=chain.keeps_steps,
             lent=expense_in(chain.expense_of(call.call_id)),
         )
+
+
+def _gone(how: str) -> AgentError:
+    return AgentError(f"the session was {how}", cause="cancelled")
 
 
 def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> SessionOptions:

@@ -1,11 +1,13 @@
 """The scheduler as a session sees it: the session asks for its turns there, and reports their ends."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from warren.conversation.inputs import Input
-from warren.storage.operations import Lease
+from warren.conversation.records import SessionRecord
+from warren.conversation.waits import Wait
+from warren.storage.operations import Lease, Sent
 
 
 class SessionHost(Protocol):
@@ -62,6 +64,12 @@ class SessionHost(Protocol):
 
     async def has_entered(self, session_id: str, input_: Input) -> bool:
         """Return whether an input with the same key was put into the session's inbox. Raises StoreError."""
+
+    async def ends_of(self, record: SessionRecord, waits: Iterable[Wait]) -> Sequence[Sent]:
+        """Return notices for a session of the ends of children that its calls wait for, of which it may not know.
+
+        Raises WarrenError.
+        """
 
     def sent(self, session_ids: Sequence[str]) -> None:
         """Report that a change of the session has put notices into the inboxes of others."""

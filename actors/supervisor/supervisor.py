@@ -31,11 +31,13 @@ from warren.base.log_context import LogContext, working_for
 from warren.base.nodes import NodeLoad
 from warren.base.values import define
 from warren.conversation.inputs import Input
+from warren.conversation.records import SessionRecord
+from warren.conversation.waits import Wait
 from warren.mailbox import Mail, Mailbox, Message
 from warren.models.tools import ToolError
 from warren.reports.statistics import RuntimeStatistics
 from warren.reports.tracing import here
-from warren.storage.operations import Delegate, Lease
+from warren.storage.operations import Delegate, Lease, Sent
 from warren.storage.refusals import went_back
 
 R = TypeVar("R")
@@ -365,6 +367,9 @@ class Supervisor:
 
     async def has_entered(self, session_id: str, input_: Input) -> bool:
         return await self.inboxes.is_known(session_id, input_)
+
+    async def ends_of(self, record: SessionRecord, waits: Iterable[Wait]) -> Sequence[Sent]:
+        return await self.children.ends_of(record, waits)
 
     def sent(self, session_ids: Sequence[str]) -> None:
         self._untold.update(dict.fromkeys(session_ids))

@@ -23,6 +23,7 @@ from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.sqlite.database import version_of
 from warren.storage.sqlite.file import SESSION_STORE
+from warren.storage.sqlite.inbox import look
 from warren.storage.standins import NO_SUMMARY, stand_in
 
 FILE: Final = "set-aside.jsonl"
@@ -332,6 +333,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     else:
         with removable(db) if row.table == "audit" else nullcontext():
             db.execute(f"DELETE FROM {row.table} WHERE {where}")
+    if row.table == "inbox" and row.session is not None:
+        look(db, row.session)
     if of_turn:  # what it leaves of its calls and waits goes as that of any turn that is over
         db.execute(
             f"UPDATE sessions SET turn = NULL, wakes = NULL, change = {NEXT_CHANGE} WHERE key = ?", (row.session,)

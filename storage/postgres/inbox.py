@@ -8,7 +8,7 @@ from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.delegation import Delegation
-from warren.conversation.inputs import Input, Numbered
+from warren.conversation.inputs import Input, Numbered, looking
 from warren.conversation.records import SessionRecord
 from warren.storage.operations import (
     MAX_OUTCOMES,
@@ -82,6 +82,17 @@ _NOTICES: Final = f"""
     SELECT s.session_id, i.number, i.body FROM warren.sessions s JOIN warren.inbox i ON i.session = s.key
     WHERE s.session_id = ANY ($1::text[]) AND i.outcome IS NULL AND (i.notice OR i.key = '{FIRST_PROMPT}')
     ORDER BY i.number
+"""
+# For a notice the session itself looks for what it has missed, for the prompt of a child its parent does.
+_LOOK: Final = f"""
+    WITH locked AS MATERIALIZED (
+        SELECT looks.key FROM warren.inbox i JOIN warren.sessions s ON s.key = i.session
+        JOIN warren.sessions looks ON looks.session_id = CASE WHEN i.notice THEN s.session_id ELSE s.delegated_by END
+        WHERE i.session = $1::int8 AND i.number = ANY ($2::int8[]) AND (i.notice OR i.key = '{FIRST_PROMPT}')
+            AND looks.state = {OPEN}
+        ORDER BY i.number FOR NO KEY UPDATE OF looks)
+    INSERT INTO warren.inbox (session, number, id, starts, notice, body)
+    SELECT key, nextval('warren.inputs'), $3, false, true, $4 FROM locked
 """
 _SET_ASIDE: Final = "UPDATE warren.inbox SET outcome = '' WHERE session = $1::int8 AND number = ANY ($2::int8[])"
 
@@ -208,5 +219,8 @@ async def readable(db: Connection, session: int, session_id: str) -> tuple[tuple
             lost.append(number)
             problems.append(exc.message)
     if lost:
+        notice = looking()
+        body = codec.encode(notice).decode()
+        await db.fetch(_LOOK, session, array(lost), escaped(notice.input_id), body)
         await db.fetch(_SET_ASIDE, session, array(lost))
     return tuple(found), tuple(problems)

@@ -11,7 +11,7 @@ from warren.base.errors import StoreError
 from warren.base.values import frozen
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.conversation.inputs import Input, Numbered
+from warren.conversation.inputs import Input, Numbered, looking
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome, Sent
 from warren.storage.queries import PeerNamed, WaitingNotices, WaitingSessions, WasTold
 from warren.storage.results import Rows
@@ -49,6 +49,19 @@ _DAMAGED: Final = f"""
 """
 _SET_ASIDE: Final = """
     UPDATE inbox SET outcome = '', body = iif(typeof(body) = 'text', body, '{}') WHERE number = ?
+"""
+# For a notice the session itself looks for what it has missed, for the prompt of a child its parent does.
+_LOOK: Final = f"""
+    INSERT INTO inbox (session, id, starts, notice, body)
+    SELECT looks.key, ?2, 0, 1, ?3 FROM inbox JOIN sessions ON sessions.key = inbox.session
+    JOIN sessions AS looks ON looks.session_id = iif(inbox.notice, sessions.session_id, sessions.delegated_by)
+    WHERE inbox.number = ?1 AND (inbox.notice OR inbox.key = '{FIRST_PROMPT}') AND looks.state = {OPEN}
+"""
+_LOOK_ALL: Final = f"""
+    INSERT INTO inbox (session, id, starts, notice, body)
+    SELECT looks.key, ?2, 0, 1, ?3 FROM sessions
+    JOIN sessions AS looks ON looks.session_id IN (sessions.session_id, sessions.delegated_by)
+    WHERE sessions.key = ?1 AND looks.state = {OPEN} AND looks.turn IS NOT NULL
 """
 _LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
 # In this order: else SQLite may go through all sessions, as it does not know how few of them are found.
@@ -167,7 +180,14 @@ def damaged(db: apsw.Connection, session_id: str | None = None) -> list[Damaged]
 def set_aside(db: apsw.Connection, inputs: "list[Damaged]") -> None:
     """End the wait of inputs that cannot be read, so that they do not block the readable ones."""
     for each in inputs:
+        db.execute(_LOOK, (each.number, (notice := looking()).input_id, codec.encode(notice).decode()))
         db.execute(_SET_ASIDE, (each.number,))
+
+
+def look(db: apsw.Connection, session: int) -> None:
+    """Have a session and its parent look how children have ended: nobody knows what an input has said that is gone."""
+    notice = looking()
+    db.execute(_LOOK_ALL, (session, notice.input_id, codec.encode(notice).decode()))
 
 
 def last_number(db: apsw.Connection) -> int:

@@ -5,11 +5,12 @@ from typing import Final
 from warren.base.values import frozen
 from warren.conversation.budget import NO_EXPENSE, Expense
 
-NOTICES: Final = frozenset({"lend", "answer", "cancel", "archive", "delete"})
+NOTICES: Final = frozenset({"lend", "answer", "look", "cancel", "archive", "delete"})
 """What a session is told by the commit of another one.
 
 `lend`: a program has made a child of it, which has got a part of its budget. `answer`: a child of it has ended, or a
-peer has responded to a request for whose response a call has waited.
+peer has responded to a request for whose response a call has waited. `look`: what would have said so was damaged, or
+the prompt of a child; it looks itself how its children have ended.
 `cancel`: nobody waits for its delegated work any more. `archive` and `delete`: the session that it works for was
 archived or deleted.
 """

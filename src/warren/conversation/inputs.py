@@ -10,7 +10,7 @@ from warren.conversation.delegation import NOTICES, ChildEnd
 from warren.conversation.events import InputKind
 from warren.conversation.options import NO_OPTIONS, TurnOptions
 
-AnyKind = Literal["queue", "steer", "context", "peer", "lend", "answer", "cancel", "archive", "delete"]
+AnyKind = Literal["queue", "steer", "context", "peer", "lend", "answer", "look", "cancel", "archive", "delete"]
 """The kinds of inputs, and those of notices."""
 Entering = Literal["before", "next", "last"]
 """The moment at which inputs enter a turn.
@@ -67,6 +67,11 @@ class Input:
     def is_notice(self) -> bool:
         """Whether it is no prompt, and no text for a model."""
         return self.kind in NOTICES
+
+
+def looking() -> Input:
+    """Return the notice for a session that may not have heard how its children have ended."""
+    return Input(new_session_id(), "look", "", datetime.now(UTC), starts=False)
 
 
 def retiring(kind: Literal["archive", "delete"]) -> Input:

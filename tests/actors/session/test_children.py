@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from warren.base.errors import (
     StoreError,
     WarrenError,
 )
+from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.budget import Budget, Expense
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolExecutionStarted
@@ -39,10 +40,12 @@ from warren.conversation.usage import Usage
 from warren.conversation.views import ChildCount, SessionState, SessionSummary
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
-from warren.settings.config import Config, Limits
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.settings.tool_config import ToolsConfig
+from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.operations import EndInputs
 from warren.storage.queries import SessionRow, WaitingInputs
+from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time
 CONFIG = Config(tools=ToolsConfig(delegate=True))
@@ -864,3 +867,87 @@ async def test_the_children_of_a_waiting_turn_that_is_interrupted_count(tmp_path
         await service.interrupt(parent)
         await trio.sleep(1)
         assert (await delegated(service, parent)).tokens == 20
+
+
+SPOILS = """
+    CREATE TRIGGER spoil AFTER INSERT ON inbox WHEN NEW.notice AND NEW.body LIKE '%"answer"%'
+    BEGIN UPDATE inbox SET body = 'no JSON' WHERE number = NEW.number; END
+"""
+"""Damages each notice of a child's end."""
+
+
+def damage(path: Path, sql: str, *values: object) -> None:
+    """Change a store, with its rows or its triggers."""
+    with closing(apsw.Connection(str(path / FILE_NAME))) as db:
+        db.execute(sql, values)
+
+
+@pytest.mark.parametrize("by", ["doctor", "claim"])
+async def test_a_child_whose_prompt_is_damaged_answers(tmp_path: Path, by: str) -> None:
+    """Its prompt is set aside, so it never has a turn that could end."""
+    office, path = Office(), tmp_path / "next"
+    async with office.open(tmp_path / "killed") as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "delegate hang", mode="queue", idempotency_key="k")
+        await trio.sleep(5)
+        shutil.copytree(tmp_path / "killed", path)
+        nursery.cancel_scope.cancel()
+    damage(path, "UPDATE inbox SET body = 'no JSON' WHERE key = ?", FIRST_PROMPT)
+    office.ahead = 3600
+    if by == "doctor":
+        config = StoreConfig(str(path))
+        fix(config, examine(config))
+    async with office.open(path) as service:
+        with trio.fail_after(60):
+            await service.start_turn(session_id, "delegate hang", mode="queue", idempotency_key="k")
+        (result,) = await results(service, session_id)
+    assert result.is_error
+    assert "damaged" in result.content
+
+
+@pytest.mark.parametrize("by", ["doctor", "claim"])
+async def test_a_damaged_notice_is_made_up_for(tmp_path: Path, by: str) -> None:
+    """The parent looks itself how its child has ended."""
+    config = attrs.evolve(CONFIG, gates=Gates(memory="ask"), limits=Limits(approval_timeout=30 * DAY))
+    office = Office()
+    async with office.open(tmp_path, config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "delegate pay; pay it", mode="queue", idempotency_key="k")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    damage(tmp_path, SPOILS)
+    async with office.open(tmp_path, config) as service:
+        for each in (await service.approvals()).approvals:
+            await service.approve_tool(each.session_id, each.call_id, "allow")
+            await ended(service, each.session_id)
+    damage(tmp_path, "DROP TRIGGER spoil")
+    if by == "doctor":
+        store = StoreConfig(str(tmp_path))
+        fix(store, examine(store))
+    async with office.open(tmp_path, config) as service:
+        with trio.fail_after(60):
+            await service.start_turn(session_id, "delegate pay; pay it", mode="queue", idempotency_key="k")
+        assert await texts(service, session_id) == ["done: pay", "done: pay it"]
+
+
+@pytest.mark.parametrize("how", ["archive", "delete"])
+async def test_a_turn_that_is_run_again_misses_a_child_that_is_gone(tmp_path: Path, how: str) -> None:
+    """With `durability = "turn"`: the child had told the turn that was lost."""
+    office, config, path = Office(), attrs.evolve(CONFIG, durability="turn"), tmp_path / "next"
+    async with office.open(tmp_path / "killed", config) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "delegate hang", mode="queue", idempotency_key="k")
+        await trio.sleep(5)
+        (child,) = await children(service, session_id)
+        shutil.copytree(tmp_path / "killed", path)
+        nursery.cancel_scope.cancel()
+    state = 1 if how == "archive" else 2
+    damage(path, "UPDATE sessions SET state = ? WHERE session_id = ?", state, child.session_id)
+    damage(path, "DELETE FROM inbox WHERE session = (SELECT key FROM sessions WHERE state > 0)")
+    office.ahead = 3600
+    async with office.open(path, config) as service:
+        with trio.fail_after(60):
+            await service.start_turn(session_id, "delegate hang", mode="queue", idempotency_key="k")
+        (result,) = await results(service, session_id)
+    assert result.is_error
+    assert f"{how}d" in result.content

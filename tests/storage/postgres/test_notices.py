@@ -1,4 +1,4 @@
-"""Changes of several sessions at once, by several processes: they lock the rows in one order, so none is in vain."""
+"""Notices for other sessions: processes lock the rows in one order, and a damaged notice is made up for."""
 
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input
 from warren.conversation.records import SessionRecord
-from warren.storage.operations import FIRST, NOTHING, Archive, Commit, Delegate, EndInputs, Operation, Sent
+from warren.storage.operations import FIRST, NOTHING, Archive, Claim, Commit, Delegate, EndInputs, Operation, Sent
+from warren.storage.queries import ANY_TENANT, WaitingInputs
 
 DEADLOCKS: Final = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 ROUNDS: Final = 100
@@ -79,3 +80,18 @@ async def test_parents_that_are_archived_do_not_lock_their_children_out() -> Non
                 nursery.start_soon(write, other, *reversed(ends))
         assert not problems
         assert server().run(name_in(url), DEADLOCKS) == [(0,)]
+
+
+async def test_a_damaged_prompt_of_a_child_is_told_its_parent() -> None:
+    """The parent looks how the child has ended, and a session does so that has lost a notice itself."""
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await done(store, turn("a"))
+            record = SessionRecord("b", NOW, NOW, "m", delegation=Delegation("a"))
+            await done(store, Delegate(record, (), Input("prompt", "queue", "work", NOW, FIRST_PROMPT), 9))
+            for session_id, notices in (("b", ["look"]), ("a", ["look"])):
+                server().run(name_in(url), "UPDATE warren.inbox SET body = 'no JSON' WHERE outcome IS NULL")
+                claimed = await done(store, Claim(session_id))
+                assert len(claimed.lost) == 1
+                found = await store.read(WaitingInputs("a", ANY_TENANT))
+                assert [each.input.kind for each in found] == notices
