@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
+import httpx
 import pytest
 import trio
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
+from tests.support.signing import standard
+from tests.transport.console.content import ASKING, BREAKS, PART, SLOW, delegating
 from warren.client import connect
+from warren.conversation.categories import Gates
 
 MISSING: Final = "Chromium is not installed (Debian: apt-get install chromium): the tests of the console are left out"
 FLAGS: Final = (
@@ -48,6 +52,8 @@ SCRIPTS: Final = (
     *("two", "priced"),
 )
 """The scripts that clients may name: the settings of the gateway list them."""
+TOOLS: Final = ("delegate", "datetime_now")
+"""The tools of sessions that have children."""
 ROWS: Final = ".space .row"
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 THEMES: Final[dict[Literal["light", "dark"], list[str]]] = {"light": STANDARD, "dark": ["color-contrast"]}
@@ -162,6 +168,23 @@ class Gateway:
         """Create a session and return its id."""
         created: str = self.ask(lambda service: service.create_session(prompt, **options)).session_id
         return created
+
+
+def garden(served: Gateway) -> str:
+    """Return a session whose turns have five children, one of which has two of its own: in all states."""
+    part, breaks, asks, slow = (
+        served.model(*each) for each in (("part", PART), ("breaks", BREAKS), ("asks", ASKING), ("slow", SLOW))
+    )
+    lead = served.model("lead", delegating(("The oak", part), ("The ash", slow)))
+    parts = (("The roots", part), ("All trees", lead), ("The hole", breaks), ("The time", asks), ("A tale", slow))
+    office = served.model("office", delegating(*parts))
+    return served.create(None, model=office, tools=TOOLS, approvals=Gates(builtins="ask"), title="The garden")
+
+
+def deliver(served: Gateway, hook: Any) -> int:
+    """Make a signed call of a trigger; return the status of the answer."""
+    address, body = f"http://127.0.0.1:{served.port}/triggers/{hook.trigger_id}", b"this"
+    return httpx.post(address, content=body, headers=standard(hook.secret, "d1", body), timeout=30).status_code
 
 
 def _in_thread(run: Callable[[], Any]) -> Any:

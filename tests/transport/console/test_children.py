@@ -10,12 +10,23 @@ import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
 from playwright.sync_api import Locator, Page, expect
 
-from tests.transport.console.content import ASKING, BREAKS, PART, SLOW, delegating
-from tests.transport.console.stage import ROWS, SCROLL, THEMES, Gateway, Watched, act, gateway, say, show, turns
-from warren.conversation.categories import Gates
+from tests.transport.console.content import PART
+from tests.transport.console.stage import (
+    ROWS,
+    SCROLL,
+    THEMES,
+    TOOLS,
+    Gateway,
+    Watched,
+    act,
+    garden,
+    gateway,
+    say,
+    show,
+    turns,
+)
 
 LONGEST_TASK: Final = "Math.round(Math.max(...window.tasks))"
-TOOLS: Final = ("delegate", "datetime_now")
 MANY: Final = 1000
 RESTS: Final[dict[str, Any]] = {"loop": True, "steps": [{"text": "All is well here.", "delay": 5}]}
 LONGEST: Final = 500
@@ -26,17 +37,6 @@ WATCH_TASKS: Final = """() => {
   const watch = new PerformanceObserver(note);
   watch.observe({ entryTypes: ["longtask"] });
 }"""
-
-
-def garden(served: Gateway) -> str:
-    """Return a session of five children, one of which has two of its own: all states are among them."""
-    part, breaks, asks, slow = (
-        served.model(*each) for each in (("part", PART), ("breaks", BREAKS), ("asks", ASKING), ("slow", SLOW))
-    )
-    lead = served.model("lead", delegating(("The oak", part), ("The ash", slow)))
-    parts = (("The roots", part), ("All trees", lead), ("The hole", breaks), ("The time", asks), ("A tale", slow))
-    office = served.model("office", delegating(*parts))
-    return served.create(None, model=office, tools=TOOLS, approvals=Gates(builtins="ask"), title="The garden")
 
 
 def line(page: Page, title: str) -> Locator:
@@ -65,6 +65,7 @@ def test_the_children_of_a_session_are_a_tree(served: Gateway, watched: Watched)
     page.reload()
     page.get_by_role("navigation", name="Parts").get_by_role("link", name="Children 5").click()
     expect(page.get_by_role("status").filter(has_text="5 children")).to_be_visible()
+    expect(page.locator(".head .state")).to_have_text("Waits for 3 children")
     states = {
         "The roots": "Completed",
         "All trees": "Waits for 1 child",

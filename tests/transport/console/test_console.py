@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import httpx
 import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
 from playwright.sync_api import Page, Request, WebSocketRoute, expect
 
-from tests.support.signing import standard
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
 from tests.transport.console.stage import (
     ROWS,
@@ -26,6 +24,7 @@ from tests.transport.console.stage import (
     Gateway,
     Watched,
     act,
+    deliver,
     gateway,
     say,
     show,
@@ -157,11 +156,7 @@ def test_schedules_and_triggers_are_on_one_screen(served: Gateway, watched: Watc
     called = page.locator(".card").filter(has_text="Look at {body}")
     expect(called).to_contain_text(f"standard calls at /triggers/{hook.trigger_id}")
     expect(called).to_contain_text("No call yet.")
-    headers = standard(hook.secret, "d1", b"this")
-    sent = httpx.post(
-        f"http://127.0.0.1:{served.port}/triggers/{hook.trigger_id}", content=b"this", headers=headers, timeout=30
-    )
-    assert sent.status_code == 202
+    assert deliver(served, hook) == 202
     expect(called).to_contain_text("its turn has ended")
     expect(called.get_by_role("link").first).to_have_attribute("href", f"#/session/{session_id}")
     for card in (watered, asked, called):
@@ -179,11 +174,7 @@ def test_a_trigger_that_has_ended_says_why(served: Gateway, watched: Watched) ->
     page, session_id = watched.page, served.create("hello", model="echo")
     hook = served.ask(lambda it: it.create_trigger("Look at {body}", session_id=session_id))
     served.ask(lambda it: it.archive(session_id))
-    headers = standard(hook.secret, "d1", b"this")
-    sent = httpx.post(
-        f"http://127.0.0.1:{served.port}/triggers/{hook.trigger_id}", content=b"this", headers=headers, timeout=30
-    )
-    assert sent.status_code == 410
+    assert deliver(served, hook) == 410
     show(page, served, "schedules")
     card = page.locator(".card").filter(has_text="Look at {body}")
     expect(card.locator(".state")).to_have_text("ended")

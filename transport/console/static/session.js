@@ -29,6 +29,7 @@ class Followed {
     this.connection = connection;
     this.session_id = session_id;
     this.listeners = new Set();
+    this.delegations = 0; // calls that children were made for since this was opened
     this.begin(null);
     this.load();
   }
@@ -61,6 +62,7 @@ class Followed {
         }
         clearTimeout(this.silence);
         if (this.partial) setTimeout(() => this.widen(), SOON);
+        if (envelope.event.child && envelope.seq > (this.newest ?? 0)) this.delegations += 1;
         if (ENDS.has(envelope.event.type)) this.load();
         else if (envelope.event.type === "input_taken") this.loadInputs();
         this.change();
@@ -116,10 +118,10 @@ class Followed {
   }
 
   async load() {
-    const { last } = this.conversation;
+    const { delegations } = this;
     try {
       this.view = await this.connection.read("session/read", { session_id: this.session_id, children: true });
-      this.viewed = last;
+      this.viewed = delegations;
     } catch (error) {
       this.error = error;
     }
@@ -142,10 +144,10 @@ class Followed {
     if (running) delegated(running).length ? this.load() : this.loadInputs();
   }
 
-  /** The children that the running turn waits for; null if that is not known, as the view is older than the newest event. */
+  /** The children that the running turn waits for; null if that is not known, as the view is older than a call. */
   get awaited() {
     const { turn } = this.view?.state ?? {};
-    return turn?.state === "waiting" && this.viewed === this.conversation.last ? new Set(turn.waiting_for?.map((each) => each.session_id)) : null;
+    return turn?.state === "waiting" && this.viewed === this.delegations ? new Set(turn.waiting_for?.map((each) => each.session_id)) : null;
   }
 
   /** Look for what was put into the inbox: no event tells of it before a turn takes it. */
