@@ -239,8 +239,9 @@ class SessionActor:
     @property
     def left_behind(self) -> bool:
         """Whether callers wait here for a turn, and another process may have the session by now."""
-        conversation = self.conversation
-        return conversation.record is not None and not conversation.current and conversation.inbox.has_callers
+        conversation, machine = self.conversation, self._machine
+        callers = conversation.inbox.has_callers or machine.starter or machine.interrupters or machine.retirers
+        return conversation.record is not None and not conversation.current and bool(callers)
 
     @property
     def turn_runs(self) -> bool:
@@ -433,9 +434,12 @@ class SessionActor:
         return self.conversation.current or (guard is not None and guard.open)
 
     def _prove(self) -> bool:
-        """Have a running turn prove the lease, unless it does; its tool may run for long, and asks for no proof."""
+        """Have a running turn prove the lease, unless it does; its tool may run for long, and asks for no proof.
+
+        If another process has the session, the turn ends here.
+        """
         guard = None if self._turn is None else self._turn.plan.guard
-        if guard is None or guard.refusal is not None or self._proves:
+        if guard is None or guard.open or guard.refusal is not None or self._proves:
             return False
         self._proves = True
         self._send(partial(self._store_proof, guard))
@@ -446,6 +450,8 @@ class SessionActor:
 
         def apply() -> None:
             self._proves = False
+            if guard.refusal is not None and self._turn is not None and self._turn.plan.guard is guard:
+                self._turn.interrupt(guard.refusal.copy())
 
         return apply
 
@@ -786,6 +792,7 @@ class SessionActor:
                 case Loaded():
                     mail.answer(conversation.known)
                 case TakeOver():
+                    self._prove()
                     mail.answer(refused is None)
                 case Wake():
                     conversation.inbox.heed_again()

@@ -184,7 +184,7 @@ class Turn:
     _refused: bool = False
     _refusals: Refusals | None = None
     _answered: int = attrs.field(init=False)  # the position up to which the messages were in a request with an answer
-    _interrupted: AgentError | None = None
+    _interrupted: WarrenError | None = None
     _error: WarrenError | None = None
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
@@ -386,7 +386,7 @@ class Turn:
         """Whether the work of a call goes on elsewhere, and this process alone can find it again."""
         return self._tool_run is not None and any(each.here for each in self._tool_run.elsewhere)
 
-    def interrupt(self, error: AgentError) -> None:
+    def interrupt(self, error: WarrenError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
         self._interrupted, self.parks = self._interrupted or error, False
         if self._time.scope is not None:

@@ -116,6 +116,35 @@ async def test_a_caller_hears_of_the_end_at_another_process(tmp_path: Path, key:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("waits", ["prompt", "archive"])
+async def test_a_turn_whose_tool_runs_on_ends_once_another_process_has_taken_it_over(
+    tmp_path: Path, waits: str
+) -> None:
+    """Whoever waits for it here is sent on: the tool asks for no proof of the lease, and may run for ever."""
+    async with (
+        open_runtime(says(DIG), store=tmp_path, tools=[dig()]) as gateway,
+        open_runtime(says(["there it is"]), store=tmp_path, tools=[dig()]) as command,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(gateway)
+        turn = ask(nursery, gateway.start_turn, session_id, "dig", mode="queue", idempotency_key="k")
+        await trio.sleep(0.2)
+        await expire_leases(gateway)
+        await trio.sleep(30)
+        (result,) = await results(command, session_id)
+        assert result.startswith("not known")
+        if waits == "archive":
+            turn.scope.cancel()
+            archive = ask(nursery, gateway.archive, session_id)
+        await wake(gateway)
+        with trio.fail_after(120):
+            if waits == "archive":
+                await archive.ended.wait()
+                assert archive.error is None  # the other process has handed the session over
+            else:
+                assert (await turn.failure(StoreError)).retryable
+
+
 async def test_a_refused_change_tells_a_process_that_it_has_lost_the_session(tmp_path: Path) -> None:
     """Sent again to the same process, the request finds the session as it is, also if no renewal has come meanwhile."""
     tokens = list[str]()
