@@ -64,7 +64,8 @@ class Outcome:
     delegated: Expense = NO_EXPENSE
 
     def failed(self, error: WarrenError) -> "Outcome":
-        """Return the same outcome with an error, which carries the text so far."""
+        """Return the same outcome with a copy of an error, which carries the text so far."""
+        error = error.copy()  # a provider may raise one object for the turns of many sessions
         if self.text:
             error.details["text"] = self.text[:LONGEST_TEXT]
             if len(self.text) > LONGEST_TEXT:

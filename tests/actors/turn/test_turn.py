@@ -509,3 +509,22 @@ async def test_odd_token_counts_end_the_turn_alone(usage: Any) -> None:
         assert (await service.start_turn(session_id, "hello")).text == "two"
         assert not running.ended.is_set()
         nursery.cancel_scope.cancel()
+
+
+async def test_an_error_that_is_raised_for_many_sessions_tells_each_of_its_own_turn() -> None:
+    """A provider raises one object again and again: each caller has the numbers and the text of its turn alone."""
+    error = ProviderError("no", retryable=False)
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        last = request.messages[-1]
+        assert isinstance(last, UserMessage)
+        emit(TextPiece(last.content))
+        await trio.sleep(1)
+        raise error
+
+    async with open_runtime(FunctionModel(answer)) as service, trio.open_nursery() as nursery:
+        asked = [ask(nursery, service.create_session, text) for text in ("mine", "yours")]
+        ended = [await each.failure(ProviderError) for each in asked]
+    assert [each.details["text"] for each in ended] == ["mine", "yours"]
+    assert len({each.session_id for each in ended}) == 2
+    assert error.details == {}
