@@ -17,6 +17,7 @@ from warren.actors.events.watching import Watch
 from warren.actors.observe.metrics import LoopLag
 from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.resources.projector import ProjectorActor
+from warren.actors.supervision import background
 from warren.base.end_budget import EndBudget
 from warren.base.errors import PersistenceDisabledError
 from warren.base.fields import FieldValueError
@@ -27,6 +28,8 @@ from warren.calls.facade import Capabilities, Health, Opened, RuntimeService
 from warren.calls.operators import DrainRequest
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import EventReader
+from warren.calls.turn_stream import StreamedTurn, TurnStream
+from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation.categories import CATEGORIES
 from warren.conversation.triggers import SignedCall
 from warren.reports.audit import AuditEntry
@@ -107,6 +110,13 @@ class Service(RuntimeService):
         raise lacks(scope)
 
     # -- events and changes
+
+    @asynccontextmanager
+    async def stream(self, call: SessionCall | TurnCall) -> AsyncIterator[TurnStream]:
+        self.local.supervisor.check_loop()
+        turn = StreamedTurn(call, self.perform, self.subscribe, trio.Event)
+        async with background(turn.run), turn.opened() as events:
+            yield events
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:

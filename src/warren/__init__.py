@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from warren.base.errors import ErrorCode, WarrenError
     from warren.base.principals import Principal
     from warren.calls.facade import RuntimeService, SessionService
+    from warren.calls.turn_stream import TurnStream
     from warren.conversation.attachments import File
     from warren.conversation.budget import Budget
     from warren.conversation.categories import Gates, Switches
@@ -67,6 +68,7 @@ __all__ = [
     "ToolSpec",
     "ToolsConfig",
     "TurnResult",
+    "TurnStream",
     "Usage",
     "WarrenError",
     "open_supervisor",
@@ -109,6 +111,7 @@ _PLACES: Final = {
     "ToolSpec": "models.tools",
     "ToolsConfig": "settings.tool_config",
     "TurnResult": "conversation.views",
+    "TurnStream": "calls.turn_stream",
     "Usage": "conversation.usage",
     "WarrenError": "base.errors",
     "open_supervisor": "transport.embed",

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import trio
 
-from tests.parity.arguments import METHODS, needed
+from tests.parity.arguments import METHODS, OPENED, needed
 from tests.support.runtime import new_session, open_runtime
 from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
@@ -18,9 +18,9 @@ Foreign = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 async def call(service: SessionService, method: str, session_id: str) -> None:
-    """Call a method with good arguments; a subscription or a watch is entered."""
+    """Call a method with good arguments; one that opens something is entered."""
     arguments = needed(method, session_id)
-    if method in ("subscribe", "watch"):
+    if method in OPENED:
         async with getattr(service, method)(**arguments):
             return
     await getattr(service, method)(**arguments)

@@ -50,6 +50,7 @@ READ_HERE: Final = (
         "scripted",
         "security",
         "stdio",
+        "streams",
         "structured-output",
         "testing",
         "tools",

@@ -28,11 +28,14 @@ GOOD: Final[Mapping[str, object]] = {
 }
 TOGETHER: Final[Mapping[str, Mapping[str, object]]] = {"create_schedule": {"every": "1h"}}
 """Arguments of which a method needs one or another."""
+STREAMS: Final = ("stream_session", "stream_turn")
+OPENED: Final = ("subscribe", "watch", *STREAMS)
+"""Methods whose results are entered."""
 METHODS: Final = [
     name
     for name in vars(SessionService)
     if not name.startswith("_")
-    and name != "perform"
+    and name not in ("perform", "stream")  # all others are made of the two
     and len(inspect.signature(getattr(SessionService, name)).parameters) > 1
 ]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from tests.parity.outcome import NUMBERS, Outcome, check_numbers, fields, joined
-from tests.parity.surface import EVERYTHING, TURN, Client, Surface
+from tests.parity.surface import EVERYTHING, STREAMS, TURN, Client, Surface
 from tests.parity.world import Build, Capability, Setting, World
 from tests.support.postgres import database
 from warren.base.errors import ErrorCode
@@ -217,7 +217,7 @@ def scenario(
     where: Where = "anywhere",
 ) -> Callable[[Play], Play]:
     """Make a row of the table of a function."""
-    assert EVERYTHING.issuperset(uses), uses
+    assert {*EVERYTHING, STREAMS}.issuperset(uses), uses
 
     def add(play: Play) -> Play:
         row = Scenario(

@@ -31,6 +31,8 @@ MODES: Final = "modes"
 """That a prompt may wait for another turn, under a key."""
 PEERS: Final = "peers"
 """That a session can be given a name among others."""
+STREAMS: Final = "streams"
+"""That a turn is a stream, which a program iterates over."""
 NO_CALLS: Final = {"initialize", "initialized", "session/unsubscribe", "session/watch", "session/unwatch"}
 EVERYTHING: Final = frozenset(METHODS) - NO_CALLS | {OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS}
 
@@ -59,6 +61,10 @@ class Client(abc.ABC):
         Sets `following` once that has begun.
         """
         raise UnsayableError(f"{session_id} cannot be followed from {after_seq}, {following}")
+
+    async def streamed(self, operation: str, /, **params: Any) -> Outcome:
+        """Run a turn as a stream that is read to its end: of a session, or of a new one."""
+        raise UnsayableError(f"{operation} with {params} is no stream")
 
     async def first_turn(self, prompt: str, **options: Any) -> Outcome:
         """Begin a session with a turn; what comes back names the session."""

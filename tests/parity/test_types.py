@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.parity.arguments import METHODS, needed
+from tests.parity.arguments import METHODS, OPENED, needed
 from tests.support.runtime import open_runtime
 from warren.base.errors import InvalidParamsError
 from warren.calls.facade import SessionService
@@ -164,8 +164,8 @@ async def opened() -> AsyncIterator[tuple[SessionService, str]]:
 
 
 async def call(service: SessionService, method: str, arguments: Mapping[str, Any]) -> None:
-    """Call a method; a subscription or a watch is entered and left."""
-    if method in ("subscribe", "watch"):
+    """Call a method; one that opens something is entered and left."""
+    if method in OPENED:
         async with getattr(service, method)(**arguments):
             return
     await getattr(service, method)(**arguments)

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from tests.parity.arguments import METHODS as CALLS
-from tests.parity.arguments import TOGETHER
+from tests.parity.arguments import STREAMS, TOGETHER
 from tests.support.completions import token_for
 from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import InvalidParamsError
@@ -163,8 +163,8 @@ async def call(service: SessionService, method: str, params: Mapping[str, Any]) 
 
 
 def test_every_method_is_compared() -> None:
-    """Each method of the service that takes arguments is one of the table's."""
-    assert set(NAMES.values()) == set(CALLS)
+    """Each method of the service that takes arguments is one of the table's, or opens a stream with those of one."""
+    assert {*NAMES.values(), *STREAMS} == set(CALLS)
 
 
 @pytest.mark.parametrize(("method", "name"), NAMES.items())

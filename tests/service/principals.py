@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import trio
 
-from tests.parity.arguments import needed
+from tests.parity.arguments import OPENED, needed
 from warren.base.errors import WarrenError
-from warren.base.principals import READ, Principal, Scope
+from warren.base.principals import READ, WRITE, Principal, Scope
 from warren.calls.facade import RuntimeService, SessionService, call_of
 
-METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_") and name != "perform")
+BELOW: Final = ("perform", "stream")
+"""What the methods are made of."""
+METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_") and name not in BELOW)
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
 NO_SESSION: Final = (
     *(
@@ -38,6 +40,7 @@ NO_SESSION: Final = (
         "resend",
         "schedules",
         "search_memory",
+        "stream_session",
         "tenants",
         "triggers",
         "usage",
@@ -51,6 +54,8 @@ SCOPE_OF: Final[dict[str, Scope | None]] = {
     **{name: cls.facts.scope for name, method in vars(SessionService).items() if (cls := call_of(method)) is not None},
     "subscribe": READ,
     "watch": READ,
+    "stream_session": WRITE,
+    "stream_turn": WRITE,
     "capabilities": None,
 }
 """The scope of each method."""
@@ -65,9 +70,10 @@ async def called(service: RuntimeService, method: str, session_id: str) -> Warre
         if inspect.isawaitable(found):
             with trio.move_on_after(5):
                 await found
-        elif method in ("subscribe", "watch"):
-            async with found:
-                pass
+        elif method in OPENED:
+            with trio.move_on_after(5):
+                async with found:
+                    pass
     except WarrenError as exc:
         return exc
     return None

@@ -315,3 +315,166 @@ async def test_stopping_ends_everything(subject: Subject) -> None:
                 await call
             assert caught.value.cause == "shutting_down"
         await service.stop()
+
+
+async def test_a_stream_has_the_turn_from_its_first_event_to_its_last(subject: Subject) -> None:
+    """It is what the log has of the turn, and ends there, whatever comes later; the result is that of `start_turn`."""
+    async with serving(subject) as service:
+        session_id = (await service.create_session("one")).session_id
+        before = (await replay(service, session_id))[-1].seq
+        async with service.stream_turn(session_id, "two three") as events:
+            assert (events.session_id, events.seq) == (session_id, before)
+            early = await events.result()
+            await service.start_turn(session_id, "four")
+            heard = [envelope async for envelope in events]
+            assert [envelope async for envelope in events] == []
+            assert await events.result() == early
+        assert (early.text, early.first_seq, early.last_seq) == ("two three", heard[0].seq, heard[-1].seq)
+        assert events.seq == early.last_seq
+        assert_valid_stream(heard)
+        assert texts(heard) == "twothree"
+        log = await replay(service, session_id, before)
+        assert numbers(heard) == [seq for seq in numbers(log) if seq <= heard[-1].seq]
+
+
+async def test_a_new_session_is_streamed(subject: Subject) -> None:
+    """The stream names the session, and its first event is that of the first turn."""
+    async with serving(subject) as service:
+        async with service.stream_session("hello", labels={"team": "red"}) as events:
+            assert names([await anext(events)]) == ["run_started"]
+            assert [text async for text in events.texts()] == ["hello"]
+            result = await events.result()
+        assert (result.session_id, result.text) == (events.session_id, "hello")
+        assert (await service.read(events.session_id)).state.labels == {"team": "red"}
+
+
+async def test_a_stream_left_early_leaves_its_turn_running_and_nothing_behind(subject: Subject) -> None:
+    """The turn runs on; no reader of its events and no task is left. The result is to be had elsewhere."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        for turn in range(2):
+            async with service.stream_turn(session_id, "wait") as events:
+                assert names([await anext(events)]) == ["run_started"]
+            running = service.statistics()
+            assert (running.subscriptions, running.running_turns) == (0, 1)
+            assert (await service.read(session_id)).state.is_active
+            with pytest.raises(RuntimeError, match="left before its turn had ended"):
+                await events.result()
+            assert [envelope async for envelope in events] == []
+            await service.interrupt(session_id)
+            assert not (await service.read(session_id)).state.is_active, turn
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+
+async def test_a_busy_session_refuses_a_stream_on_entering(subject: Subject) -> None:
+    """The body does not begin, and the running turn is not touched; so it is with an unknown session."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        async with service.stream_turn(session_id, "wait"):
+            with pytest.raises(SessionBusyError):
+                async with service.stream_turn(session_id, "hello"):
+                    raise AssertionError("the body has begun")
+            with pytest.raises(SessionNotFoundError):
+                async with service.stream_turn("nobody", "hello"):
+                    raise AssertionError("the body has begun")
+            assert service.statistics().subscriptions == 1
+
+
+async def test_bad_arguments_of_a_stream_are_named_on_entering(subject: Subject) -> None:
+    """A stream is of a turn, and has the events of it itself."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        for path, opened in (
+            ("$.prompt", service.stream_session(None)),
+            ("$.prompt", service.stream_turn(session_id, " ")),
+            ("$.on_event", service.stream_turn(session_id, "hello", on_event=print)),
+            ("$.on_begin", service.stream_session("hello", on_begin=print)),
+        ):
+            with pytest.raises(InvalidParamsError) as caught:
+                async with opened:
+                    raise AssertionError("the body has begun")
+            assert caught.value.path == path
+        with pytest.raises(TypeError):
+            service.stream_turn(session_id, "hello", no_such=1)  # type: ignore[call-arg]
+        assert not (await service.read(session_id)).state.is_active
+
+
+async def test_a_failed_turn_ends_its_stream_and_its_result_raises(subject: Subject) -> None:
+    """The iteration shows the end as an event; each wait for the result raises the error."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        async with service.stream_turn(session_id, "fail") as events:
+            heard = [envelope async for envelope in events]
+            for _ in range(2):
+                with pytest.raises(ProviderError, match="no such model"):
+                    await events.result()
+        assert isinstance(heard[-1].event, RunFailed)
+
+
+async def test_an_interrupted_turn_ends_its_stream(subject: Subject) -> None:
+    """One task reads, another one waits for the result: both hear of the end."""
+    async with serving(subject) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        async with service.stream_turn(session_id, "wait") as events:
+            result = ask(nursery, events.result)
+            await wait_all_tasks_blocked()
+            await service.interrupt(session_id)
+            heard = [envelope async for envelope in events]
+            assert isinstance(heard[-1].event, RunFailed)
+            assert (await result.failure(AgentError)).cause == "cancelled"
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), ExceptionGroup("two", [OSError()])])
+async def test_an_error_in_the_body_of_a_stream_is_itself(subject: Subject, error: BaseException) -> None:
+    """It is in no group, whether the turn runs or has ended."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        for prompt in ("hello", "wait"):
+            caught: BaseException | None = None
+            try:
+                async with service.stream_turn(session_id, prompt) as events:
+                    if prompt == "hello":
+                        await events.result()
+                    raise error  # noqa: TRY301 - the body's own
+            except BaseException as exc:  # noqa: BLE001 - compared below
+                caught = exc
+            assert caught is error
+        assert service.statistics().subscriptions == 0
+
+
+async def test_a_stream_in_a_task_that_is_cancelled(subject: Subject) -> None:
+    """As it opens, reads or waits for the result: the turn runs on, and nothing of the stream stays."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        for what in ("read", "result"):
+            with trio.move_on_after(1) as scope:
+                async with service.stream_turn(session_id, "wait") as events:
+                    if what == "result":
+                        await events.result()
+                    async for _ in events:
+                        pass
+            assert scope.cancelled_caught
+            assert (await service.read(session_id)).state.is_active
+            assert service.statistics().subscriptions == 0
+            await service.interrupt(session_id)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with service.stream_turn(session_id, "hello"):
+                raise AssertionError("the body has begun")
+        await wait_all_tasks_blocked()
+        assert service.statistics().subscriptions == 0
+
+
+async def test_a_stream_ends_with_the_service(subject: Subject) -> None:
+    """Its runtime stops: the iteration ends behind the last event, and the result says why."""
+    async with serving(subject) as service:
+        session_id = await new_session(service)
+        async with service.stream_turn(session_id, "wait") as events:
+            await service.stop()
+            with trio.fail_after(1):
+                assert names([envelope async for envelope in events])[0] == "run_started"
+                with pytest.raises(AgentError) as caught:
+                    await events.result()
+            assert caught.value.cause == "shutting_down"

@@ -16,6 +16,7 @@ from tests.support.completions import KEY
 from tests.support.envelopes import NOW, envelope
 from warren.actors.events.eventlog import EventLog, LogPage, Telling
 from warren.actors.events.watching import Watch, Watchers
+from warren.actors.supervision import background
 from warren.agents.spec import AgentDetails, AgentPage, AgentSpec, view_of
 from warren.base.end_budget import EndBudget
 from warren.base.errors import (
@@ -62,6 +63,7 @@ from warren.calls.sessions import (
 )
 from warren.calls.streams import EventReader, OnBegin
 from warren.calls.triggers import TriggerChange, TriggerDeletion, TriggerRequest, TriggersRequest
+from warren.calls.turn_stream import StreamedTurn, TurnStream
 from warren.calls.turns import (
     ApprovalsRequest,
     ApproveRequest,
@@ -359,6 +361,12 @@ class FakeService(RuntimeService):
         for session in list(self.sessions.values()):
             await session.interrupt()
             session.end_subscriptions()
+
+    @asynccontextmanager
+    async def stream(self, call: SessionCall | TurnCall) -> AsyncIterator[TurnStream]:
+        turn = StreamedTurn(call, self.perform, self.subscribe, trio.Event)
+        async with background(turn.run), turn.opened() as events:
+            yield events
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:

@@ -3,7 +3,7 @@
 import copy
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import NoneType
 from typing import Any, Final, Self, TypeVar, cast
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import anyio
 import attrs
 import httpx
+from anyio.abc import TaskGroup
 
 from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
@@ -25,6 +26,7 @@ from warren.calls.reading import (
 )
 from warren.calls.sessions import DelegateRequest
 from warren.calls.streams import EventReader, OnEvent, notify_nobody
+from warren.calls.turn_stream import StreamedTurn, TurnStream
 from warren.calls.turns import (
     ContextRequest,
     SessionCall,
@@ -107,18 +109,29 @@ async def open_links(dial: Dial, patience: float) -> AsyncIterator[tuple[Links, 
 
     Raises as `connect`; an exception of the body is raised as it is.
     """
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         links = Links(dial, tasks, patience)
         try:
             await links.open()
             greeting = await _greeting(links)
             links.bound(greeting.max_message_bytes)
             yield links, greeting.capabilities
+        finally:
+            links.closed = True
+
+
+@asynccontextmanager
+async def background(*tasks: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[TaskGroup]:
+    """Run tasks for a body, which may start more; cancel them at its end. Raises what the body raises, as it is."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as group:
+        for each in tasks:
+            group.start_soon(each)
+        try:
+            yield group
         except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
             failure = exc
-        links.closed = True
-        tasks.cancel_scope.cancel()
+        group.cancel_scope.cancel()
     if failure is not None:
         raise failure
 
@@ -243,6 +256,13 @@ class RemoteService(SessionService):
         return await (self._repeated(turn, call) if turn.repeatable else self._turn(turn, call))
 
     @asynccontextmanager
+    async def stream(self, call: SessionCall | TurnCall) -> AsyncIterator[TurnStream]:
+        """Stream a turn across lost connections: its events come from the log then."""
+        turn = StreamedTurn(call, self.perform, self.subscribe, anyio.Event)
+        async with background(turn.run), turn.opened() as events:
+            yield events
+
+    @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """Subscribe to a session's events across lost connections: no event is missed, none comes twice."""
         log = await self.follow(session_id, after_seq=after_seq)
@@ -345,7 +365,9 @@ class RemoteService(SessionService):
                 return await self._run_with_tools(turn, place, tools, run)
             if turn.session_id is not None and place.on_begin is None:
                 return await self._links.run(turn.session_id, turn.method, turn.params)
-            claim = await self._links.claim(turn.session_id, place)
+            # Of a session that is created once more the log may follow the first turn on another connection already.
+            known = turn.session_id if place.log is None else place.log.session_id
+            claim = await self._links.claim(known, place)
             return await claim.ask(turn.method, turn.params)
 
         with running(tools, self._links.tasks) as run:

@@ -19,6 +19,7 @@ from warren.calls.agents import AgentRequest, AgentsRequest
 from warren.calls.base import Call, made
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
+from warren.calls.turn_stream import TurnStream
 from warren.conversation.attachments import AttachmentContent
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
@@ -50,19 +51,34 @@ def keywords_of(
     The method raises TypeError for arguments that the call does not have; awaiting it raises InvalidParamsError for a
     bad value.
     """
+    return _making(cls, _refuse, _Signed)
 
-    def decorate(
-        method: Callable[[S, V], Coroutine[Any, Any, R]],
-    ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+
+def streams_of(
+    cls: Callable[P, V],
+) -> Callable[
+    [Callable[[S, V], AbstractAsyncContextManager[R]]], Callable[Concatenate[S, P], AbstractAsyncContextManager[R]]
+]:
+    """Return a decorator as `keywords_of` does, for a method that opens something: entering it refuses a bad value."""
+    return _making(cls, _Refused, _Opening)
+
+
+def _making(
+    cls: Callable[P, V],
+    refused: Callable[[InvalidParamsError], Any],
+    signed: "Callable[[Any, Callable[..., Any]], _Signed]",
+) -> Callable[[Callable[[S, V], R]], Callable[Concatenate[S, P], R]]:
+    def decorate(method: Callable[[S, V], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(method)
-        def make(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        def make(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 call = made(cls, *args, **kwargs)
             except InvalidParamsError as exc:
-                return _refuse(exc)
+                found: R = refused(exc)
+                return found
             return method(self, call)
 
-        vars(make)["__wrapped__"] = _Signed(cls, method)  # `inspect.signature` looks there
+        vars(make)["__wrapped__"] = signed(cls, method)  # `inspect.signature` looks there
         return make
 
     return decorate
@@ -90,14 +106,37 @@ class _Signed:
         )
 
 
+class _Opening(_Signed):
+    """Stands for a method that opens a stream by the call of another method, whose events the stream takes itself."""
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature = super().__signature__
+        shown = (each for each in signature.parameters.values() if each.name not in ("on_event", "on_begin"))
+        return signature.replace(parameters=list(shown))
+
+
 def call_of(method: Any) -> type[Call[Any]] | None:
     """Return the class of the calls that a method of the facade makes; None for all other objects."""
     signed = getattr(method, "__wrapped__", None)
-    return signed.call if isinstance(signed, _Signed) else None
+    return signed.call if isinstance(signed, _Signed) and not isinstance(signed, _Opening) else None
 
 
 async def _refuse(error: InvalidParamsError) -> NoReturn:
     raise error from None
+
+
+class _Refused(AbstractAsyncContextManager[Any]):
+    """Stands for what a method would open, and raises an error when it is entered."""
+
+    def __init__(self, error: InvalidParamsError) -> None:
+        self._error = error
+
+    async def __aenter__(self) -> NoReturn:
+        raise self._error from None
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing: it was never entered."""
 
 
 @frozen
@@ -202,6 +241,9 @@ class SessionService(Protocol):
 
     def perform(self, call: Call[R]) -> Coroutine[Any, Any, R]:
         """Return the result of a call: all methods but `subscribe`, `watch` and `capabilities` come here."""
+
+    def stream(self, call: turns.SessionCall | turns.TurnCall) -> AbstractAsyncContextManager[TurnStream]:
+        """Open the stream of a call's turn: `stream_turn` and `stream_session` come here."""
 
     @keywords_of(turns.SessionCall)
     async def create_session(self, call: turns.SessionCall) -> TurnResult:
@@ -433,6 +475,42 @@ class SessionService(Protocol):
                 was before the turn.
         """
         return await self.perform(call)
+
+    @streams_of(turns.TurnCall)
+    def stream_turn(self, call: turns.TurnCall) -> AbstractAsyncContextManager[TurnStream]:
+        """Run one turn, and open a stream of its events for the body of an `async with`.
+
+        The arguments are those of `start_turn`; `on_event` and `on_begin` are the stream's own. Entering returns once
+        the turn has begun, or a running turn has taken the prompt. In the mode `busy` that is at once.
+
+            async with service.stream_turn(session_id, "go on") as events:
+                async for envelope in events:
+                    ...
+                result = await events.result()
+
+        Leaving the block early leaves the turn alone: it runs on and is stored, as the turn of a cancelled call is, and
+        nothing of the stream stays behind. An exception of the body is raised as it is, never in an exception group. A
+        prompt with the `idempotency_key` of an earlier one streams the events of that one's turn, also if it is over.
+
+        If the connection to the turn's process is lost, the events go on from the log as those of a subscription do,
+        and `result` waits for the turn's end as `wait_turn` does.
+
+        Raises:
+            WarrenError: on entering, each error of `start_turn` for a turn that does not begin, as SessionBusyError.
+                The errors of a turn that has begun are raised by `TurnStream.result`.
+        """
+        return self.stream(call)
+
+    @streams_of(turns.SessionCall)
+    def stream_session(self, call: turns.SessionCall) -> AbstractAsyncContextManager[TurnStream]:
+        """Create a session and stream its first turn, as `stream_turn` does. `TurnStream.session_id` names it.
+
+        The arguments are those of `create_session`, with a prompt; `on_event` and `on_begin` are the stream's own.
+
+        Raises:
+            WarrenError: on entering, each error of `create_session` for a turn that does not begin.
+        """
+        return self.stream(call)
 
     @keywords_of(turns.WaitRequest)
     async def wait_turn(self, call: turns.WaitRequest) -> TurnResult:

@@ -80,11 +80,13 @@ class EventReader(AsyncIterator[Envelope]):
         notify: called, on the event loop, with the next event that is published once all before it were taken, and
             with None if the log ends. It must neither block nor raise.
         session_id: the session.
+        last: the number of the event behind which the iteration ends, if `take` has come so far; None: with the log.
     """
 
     log: Log
     cursor: int
     notify: Notify = notify_nobody
+    last: int | None = attrs.field(default=None, init=False)
     session_id: str = attrs.field(
         default=attrs.Factory(lambda self: cast("EventReader", self).log.session_id, takes_self=True), init=False
     )
@@ -147,6 +149,8 @@ class EventReader(AsyncIterator[Envelope]):
 
     async def __anext__(self) -> Envelope:
         while not self._ready:
+            if self.last is not None and self.cursor >= self.last:
+                raise StopAsyncIteration
             page = self.take()
             if page is None:
                 page = await self.load()

@@ -214,3 +214,43 @@ async def test_who_asks_again_gets_the_events_of_the_whole_turn(tmp_path: Path) 
     assert (found[0].seq, found[-1].seq) == (result.first_seq, result.last_seq)
     assert_valid_stream(found)
     assert said(counted(found)) == "let me see" + result.text
+
+
+async def test_a_stream_ends_with_its_call_if_the_store_refuses_the_turn(tmp_path: Path) -> None:
+    """Behind the events so far: the turn is put back, and goes on once the store takes it."""
+    faults = Faults(refuse_kinds=(Commit,))
+
+    @tool(name="look")
+    async def breaks() -> str:
+        """Look."""
+        await trio.lowlevel.checkpoint()
+        faults.refuse = apsw.FullError("full")
+        return "seen"
+
+    model = Halting(halts=0)
+    async with open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[breaks], faults=faults) as service:
+        session_id = await new_session(service)
+        async with service.stream_turn(session_id, "go") as events:
+            with trio.fail_after(60):
+                heard = [envelope async for envelope in events]
+            with pytest.raises(StoreError) as caught:
+                await events.result()
+        assert (caught.value.cause, "last_seq" in caught.value.details) == ("disk_full", False)
+        assert names(heard)[-1] == "turn_completed"
+        faults.refuse = None
+        result = await service.wait_turn(session_id)
+        assert result.last_seq == (await replay(service, session_id, events.seq))[-1].seq
+
+
+async def test_the_texts_of_a_turn_that_goes_on_after_its_process(tmp_path: Path) -> None:
+    """What no process has kept is said again behind an empty line: a piece cannot be taken back."""
+    model = Halting()
+    session_id, _ = await begun_and_stopped(model, tmp_path)
+    async with (
+        open_runtime(FunctionModel(model.answer), store=tmp_path, tools=[look]) as service,
+        service.stream_turn(session_id, "go", mode="queue", idempotency_key="k") as events,
+    ):
+        texts = [text async for text in events.texts()]
+        result = await events.result()
+    assert "".join(texts) == "let me see\n\ntry 2\n\ntry 3, whole"
+    assert result.text == "try 3, whole"

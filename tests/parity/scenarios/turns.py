@@ -1,14 +1,16 @@
 """Turns that end well: what their callers are told and get."""
 
+from functools import partial
 from typing import Final
 
 import trio
 
 from tests.parity.outcome import Outcome
 from tests.parity.stage import Stage, scenario
-from tests.parity.surface import CREATE, OPTIONS, REPLAY, TURN
+from tests.parity.surface import CREATE, OPTIONS, REPLAY, STREAMS, TURN
 from tests.parity.world import Setting
 from tests.support.asking import ask
+from warren.base.errors import ErrorCode
 from warren.conversation.budget import Budget
 
 PLAIN: Final = ("run_started", "turn_started", "text_delta", "text_complete", "turn_completed", "run_completed")
@@ -54,6 +56,7 @@ RETRIED: Final = (
 WARNED: Final = (*REFUSED_TOOL[:5], "budget_warning", *REFUSED_TOOL[5:])
 USAGE: Final = {"input_tokens": 30, "output_tokens": 20}
 CALL: Final = {"id": "call-1", "name": "look", "args": {"at": "lighthouse"}}
+SLOW: Final = {"chunks": ["half ", "an answer"], "chunk_delay": 20}
 NO_SUCH: Final = {"id": "call-1", "name": "no_such_tool", "args": {}}
 
 
@@ -197,3 +200,29 @@ async def two_sessions_at_once(stage: Stage) -> None:
         turns = [ask(nursery, _turn, stage, session_id) for session_id in ids]
     for session_id, turn in zip(ids, turns, strict=True):
         await stage.heard(await turn.value(), PLAIN, session_id)
+
+
+@scenario(
+    STREAMS,
+    codes=[ErrorCode.SESSION_BUSY, ErrorCode.AGENT_ERROR],
+    clients=2,
+    where="inside",
+    setting=Setting(({"text": "one"}, {"tool_calls": [NO_SUCH]}, {"text": "there is none"}, SLOW)),
+)
+async def streamed_turns(stage: Stage) -> None:
+    """A stream has what a call is told, of a new session and of a turn that uses a tool, is refused or interrupted."""
+    first = stage.well(await stage.one.streamed(CREATE, prompt="hi"), text="one")
+    session_id = first.data["session_id"]
+    await stage.heard(first, PLAIN, session_id)
+    second = stage.well(await stage.other.streamed(TURN, session_id=session_id, prompt="use it"), text="there is none")
+    await stage.heard(second, REFUSED_TOOL, session_id)
+    async with trio.open_nursery() as nursery:
+        slow = ask(nursery, partial(stage.one.streamed, TURN, session_id=session_id, prompt="and now?"))
+        await stage.one.begun()
+        refused = await stage.other.streamed(TURN, session_id=session_id, prompt="me too")
+        stage.refused(refused, ErrorCode.SESSION_BUSY, retryable=True, session_id=session_id)
+        assert not refused.events
+        await stage.world.service.interrupt(session_id)
+        ended = await slow.value()
+        stage.refused(ended, ErrorCode.AGENT_ERROR, cause="cancelled", session_id=session_id)
+        assert ended.kinds[-1] == "run_failed"

@@ -17,6 +17,7 @@ from tests.parity.surface import (
     PEERS,
     REPLAY,
     SAMPLING,
+    STREAMS,
     SWITCHES,
     TURN,
     Client,
@@ -48,6 +49,7 @@ from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates, Switches
+from warren.conversation.events import Envelope
 from warren.conversation.options import SessionTemplate
 from warren.conversation.peers import Peer
 from warren.transport.rpc.params import NoParams
@@ -137,7 +139,7 @@ class Sdk(Surface):
     name: ClassVar[str] = "sdk"
     column: ClassVar[str | None] = None
     can: ClassVar[frozenset[str]] = frozenset(
-        {*METHODS, REPLAY, OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS}
+        {*METHODS, REPLAY, OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS, STREAMS}
     )
 
     @asynccontextmanager
@@ -170,6 +172,16 @@ class Program(Client):
             return raised(exc, recorder.envelopes)
         result = WRAPPED[operation](result) if operation in WRAPPED else result
         return went_well(fields(NOTHING.get(operation, NoParams()) if result is None else result), recorder.envelopes)
+
+    async def streamed(self, operation: str, /, **params: Any) -> Outcome:
+        heard = list[Envelope]()
+        method = self.service.stream_session if operation == CREATE else self.service.stream_turn
+        try:
+            async with method(**_arguments(params)) as events:
+                heard += [envelope async for envelope in events]
+                return went_well(fields(await events.result()), heard)
+        except WarrenError as exc:
+            return raised(exc, heard)
 
     async def replay(self, session_id: str, after_seq: int, last: int) -> Outcome:
         async with self.service.subscribe(session_id, after_seq=after_seq) as envelopes:

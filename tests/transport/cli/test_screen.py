@@ -4,8 +4,6 @@ import io
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.envelopes import KEPT, resumed_turn
 from tests.transport.cli.fakes import ID, FakeTerminal, envelope, screen_of
@@ -19,9 +17,7 @@ from warren.conversation.events import (
     CompactionStarted,
     Event,
     ModelSwitched,
-    ReasoningDelta,
     Retrying,
-    RunStarted,
     TextComplete,
     TextDelta,
     ToolCallRequested,
@@ -32,7 +28,7 @@ from warren.conversation.usage import Usage
 from warren.conversation.views import TurnResult
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.cli.turns.screen import AnswerText, Screen, footer, trace
+from warren.transport.cli.turns.screen import Screen, footer, trace
 
 
 @pytest.fixture(autouse=True)
@@ -50,42 +46,6 @@ def screen_on(out: io.StringIO, *, stream: bool | None = None, mode: Mode | None
     """Return a screen and its stderr."""
     err = io.StringIO()
     return Screen.of(Options(stream=stream, mode=mode or Mode()), Streams(out, err)), err
-
-
-def text_of(events: list[Event]) -> str:
-    """Return the text that events put on the screen."""
-    answer = AnswerText()
-    return "".join(answer.text_of(event) for event in events)
-
-
-@given(st.lists(st.text(max_size=5)), st.text(max_size=5))
-def test_an_answer_is_shown_once_however_it_is_cut(pieces: list[str], lost: str) -> None:
-    """Deltas and the whole text of a step give that text, also where the last deltas are missing."""
-    whole = "".join(pieces) + lost
-    events: list[Event] = [RunStarted(ID, "p"), TurnStarted(0), *map(TextDelta, pieces), TextComplete(whole)]
-    assert text_of(events) == whole
-
-
-def test_an_answer_that_turned_out_differently_is_shown_whole() -> None:
-    """If a retried call says something else, the text that counts follows on lines of its own."""
-    assert text_of([TextDelta("Hel"), TextComplete("Good day")]) == "Hel\n\nGood day"
-
-
-def test_the_texts_of_steps_are_kept_apart() -> None:
-    """A step's text begins below that of the step before; a step without text leaves no gap."""
-    events: list[Event] = [TurnStarted(0), TextDelta("one"), TextComplete("one"), TurnStarted(1), TurnStarted(2)]
-    assert text_of([*events, TextDelta("two")]) == "one\n\ntwo"
-
-
-def test_a_new_turn_begins_afresh() -> None:
-    """The text of an earlier turn is not taken for the beginning of the next one."""
-    first: list[Event] = [RunStarted(ID, "p"), TurnStarted(0), TextComplete("a")]
-    assert text_of(first * 2) == "aa"
-
-
-def test_reasoning_is_no_answer() -> None:
-    """The model's reasoning stays off stdout."""
-    assert text_of([ReasoningDelta("hm"), TextDelta("yes")]) == "yes"
 
 
 def test_a_pipe_gets_the_final_answer_alone() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import attrs
 import httpx
 import pytest
 import trio
@@ -21,6 +20,7 @@ from trio_websocket import ConnectionClosed, wrap_server_stream
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import inbox_has, until
 from tests.transport.client.cable import Cable, linked
+from tests.transport.client.gate import Gate
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from warren.base.errors import AgentError, InvalidParamsError, SessionBusyError
@@ -43,23 +43,6 @@ GREETING: Final = {
     "capabilities": {"session_store": False, "session_compaction": False, "memory_store": False},
 }
 RIGHT: Final = "right-token-0123456789"
-
-
-@attrs.define(eq=False)
-class Gate:
-    """A model that says a word, and the rest of its answer when it is let through."""
-
-    calls: int = 0
-    began: trio.Event = attrs.field(factory=trio.Event)
-    go: trio.Event = attrs.field(factory=trio.Event)
-
-    async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
-        self.calls += 1
-        emit(TextPiece("one "))
-        self.began.set()
-        await self.go.wait()
-        emit(TextPiece("two"))
-        return reply("one two")
 
 
 async def events_of(service: RuntimeService | RemoteService, session_id: str, last: int) -> list[int]:

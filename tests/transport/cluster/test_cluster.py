@@ -536,6 +536,22 @@ async def test_the_reader_of_a_forwarded_turn_goes_on_after_it(store: StoreConfi
             each.close()
 
 
+async def test_a_turn_of_another_node_is_streamed(store: StoreConfig | PostgresConfig) -> None:
+    """From its first event to its last one, with its result; one that is left early leaves no reader at either node."""
+    async with cluster(store) as (anna, berta):
+        session_id = (await anna.service.create_session("one")).session_id
+        async with berta.service.stream_turn(session_id, "two") as events:
+            heard = [envelope async for envelope in events]
+            result = await events.result()
+        assert (result.text, heard[0].seq, heard[-1].seq) == ("two", result.first_seq, result.last_seq)
+        assert heard == await events_of(anna.service, session_id, heard[-1].seq, heard[0].seq - 1)
+        async with berta.service.stream_turn(session_id, "three") as events:
+            assert (await anext(events)).seq == heard[-1].seq + 1
+        assert not berta.service.moving
+        await until(lambda: not anna.service.statistics().subscriptions)
+        await until(lambda: not berta.service.statistics().subscriptions)
+
+
 async def test_a_node_does_not_pass_on_for_another_node(store: StoreConfig | PostgresConfig) -> None:
     """A node asks the wrong one: it hears who has the session, and nothing is done; the session is not taken."""
     async with cluster(store, 3) as (anna, berta, clara):
