@@ -181,6 +181,29 @@ def test_options(project: Project) -> None:
     done.assert_outcomes(passed=1)
 
 
+def test_an_agent_of_the_project(project: Project) -> None:
+    """An agent that names a real model is tested with a script in its place, and with its own tools."""
+    done = project("""
+    from warren import Agent
+    from warren.testing import ScriptedModel
+
+    DESK = Agent("desk", "Settle the complaint.", model="claude-sonnet-4-5", tools=[pay])
+
+    @pytest.fixture
+    def warren_options(scripted):
+        clerk = Agent("clerk", "Look orders up.", model=ScriptedModel([say("I am the clerk.")]))
+        return {"agents": [DESK.with_(model=scripted), clerk]}
+
+    async def test_desk(warren_service, scripted):
+        model = scripted(call("pay", order="17", cents=5), say("Paid."))
+        assert (await warren_service.create_session("It is broken.", agent="desk")).text == "Paid."
+        assert model.requests[0].messages[0].content == "Settle the complaint."
+        assert [each.name for each in model.requests[0].tools] == ["pay"]
+        assert (await warren_service.create_session("Who are you?", agent="clerk")).text == "I am the clerk."
+    """)
+    done.assert_outcomes(passed=1)
+
+
 def test_an_option_that_is_none(project: Project) -> None:
     """A misspelt option is refused by its name, and not by that of a function that nobody has called."""
     done = project("""
