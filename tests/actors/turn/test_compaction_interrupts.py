@@ -160,6 +160,9 @@ async def test_a_crash_of_the_session_at_each_step(tmp_path: Path, where: str) -
         assert (await turn.failure(AgentError)).cause == "crash"
         assert [event.cause for event in recorder.only(RunFailed)] == ["crash"]
         stage.stop_faults()
+        if where in NEW:  # the beginning of the turn is stored, so whoever takes the session ends it
+            await service.resume(session_id)
+            assert (await service.read(session_id)).state.last_outcome == "crash"
         await service.start_turn(session_id, "and on", on_event=recorder)
         assert (await service.read(session_id)).state.compactions == 1
         assert_valid_transcript(await transcript(service, session_id))
