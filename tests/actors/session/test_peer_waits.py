@@ -16,7 +16,7 @@ from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
 from warren.base.errors import AgentError
 from warren.conversation.events import RunStarted
-from warren.conversation.messages import ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.messages import ContextMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, Limits
@@ -41,7 +41,7 @@ class World:
         """Answer by the newest message."""
         await trio.sleep(1)
         last = request.messages[-1]
-        text = last.content if isinstance(last, UserMessage) else ""
+        text = last.content if isinstance(last, UserMessage | ContextMessage) else ""
         self.asked.append(text)
         if text.startswith("{"):
             return reply("", ToolUseBlock("call-1", "send_request", {"to": "bob", **json.loads(text)}))
@@ -137,7 +137,7 @@ async def test_a_program_responds(store: Path | None, durability: Literal["step"
 
 
 async def test_a_late_response_is_a_message(store: Path | None) -> None:
-    """The call ends at its time limit; two that wait for each other end so, too."""
+    """The call ends at its time limit."""
     async with World().open(store) as service:
         ann, bob = await pair(service, wakes=False)
         await service.start_turn(ann, asking(time_limit=30))
@@ -152,6 +152,26 @@ async def test_a_late_response_is_a_message(store: Path | None) -> None:
         assert isinstance(message, UserMessage)  # she is kept alive, and it has begun a turn
         assert len(await started(service, ann)) == 2
         assert await service.inputs(ann) == ()
+
+
+async def test_two_that_wait_for_each_other(store: Path | None) -> None:
+    """They do so until the first time limit is over; who goes on then reads the request of the other, and answers."""
+    async with World().open(store) as service, trio.open_nursery() as nursery:
+        ann, bob = await pair(service)
+        first = ask(nursery, service.start_turn, ann, asking(time_limit=30))
+        second = ask(nursery, service.start_turn, bob, asking(to="ann", time_limit=600))
+        await trio.sleep(25)
+        assert not first.ended.is_set()
+        assert not second.ended.is_set()
+        with trio.fail_after(60):
+            await first.value()
+            await second.value()
+        late = (await results(service, ann))[0]
+        assert late.is_error
+        assert "not responded in time" in late.content
+        answered = (await results(service, bob))[0]
+        assert not answered.is_error
+        assert "1 2 3" in answered.content
 
 
 async def test_an_interrupted_asker_gets_a_message(store: Path | None) -> None:
