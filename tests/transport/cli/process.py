@@ -6,7 +6,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,6 +149,15 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
+
+
+@contextmanager
+def serving(cli: Cli, *args: str) -> Iterator[tuple[str, Running]]:
+    """Run a gateway for a body; yields its address."""
+    running = cli.start("serve", "--port", "0", "--drain", "4s", "--store", "kept", *args)
+    yield running.read_until("\n").split()[-1], running
+    running.signal(signal.SIGTERM)
+    assert running.end().code == 0
 
 
 def one_line(ended: Ended, code: int) -> str:

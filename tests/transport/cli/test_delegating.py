@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.transport.cli.process import FOOTER, SLOW, Cli, Ended
-from tests.transport.cli.test_server import serving
+from tests.transport.cli.process import FOOTER, SLOW, Cli, Ended, serving
 from warren.transport.cli.turns.taking import FIRST_WORDS
 
 ID: Final = re.compile(r"[0-9a-f-]{36}\n")

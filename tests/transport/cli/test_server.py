@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.transport.cli.process import SLOW, WITHOUT, Cli, Ended, Running, one_line
+from tests.transport.cli.process import SLOW, WITHOUT, Cli, Ended, one_line, serving
 from tests.transport.cli.terminals import Terminal
 from warren.transport.cli.turns.taking import FIRST_WORDS, NO_MODEL
 
@@ -52,15 +52,6 @@ CONVERSATION: Final[Sequence[tuple[tuple[str, ...], bytes]]] = (
     (("sessions", "show", "nobody", "--output", "json"), b""),
 )
 """Commands with what their pipes bring; a session that they name is there if those before were run."""
-
-
-@contextmanager
-def serving(cli: Cli, *args: str) -> Iterator[tuple[str, Running]]:
-    """Run a gateway for a body; yields its address."""
-    running = cli.start("serve", "--port", "0", "--drain", "4s", "--store", "kept", *args)
-    yield running.read_until("\n").split()[-1], running
-    running.signal(signal.SIGTERM)
-    assert running.end().code == 0
 
 
 @pytest.fixture(scope="module")
