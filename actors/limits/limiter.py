@@ -104,12 +104,12 @@ class Limiter:
 
     # -- sessions, turns and texts
 
-    def check_turn(self, by: Accounts, session_id: str) -> None:
+    def check_turn(self, by: Accounts, session_id: str, *, waits: bool = False) -> None:
         """Check that one more turn of a session may wait for its beginning; the counts of the store are up to date.
 
-        Raises CapacityExceededError.
+        If it `waits`, as many may run already. Raises CapacityExceededError.
         """
-        self.tenancy.check_turn(by, session_id, self._now())
+        self.tenancy.check_turn(by, session_id, self._now(), waits=waits)
 
     @contextmanager
     def accepting(self, by: Accounts, session_id: str) -> Iterator[Acceptance]:

@@ -322,13 +322,14 @@ class Tenancy:
 
     # -- turns
 
-    def check_turn(self, by: Accounts, session_id: str | None, now: float) -> None:
+    def check_turn(self, by: Accounts, session_id: str | None, now: float, *, waits: bool = False) -> None:
         """Check that one more turn may begin, and that its session may grow.
 
         Args:
             by: the accounts of its caller; the counts of the store in them are up to date.
             session_id: its session; None if the session is new.
             now: the time.
+            waits: whether the turn waits while as many run as may.
 
         Raises CapacityExceededError.
         """
@@ -337,7 +338,8 @@ class Tenancy:
             # All turns of callers with limits come here: what refuses none calls as few functions as it can.
             limits, moment = account.limits, account.moment
             most, busy, rate = limits.running_turns, moment.busy, limits.turns_per_minute
-            if most is not None and len(busy) >= (self.share(most) if shared else most) and session_id not in busy:
+            full = most is not None and len(busy) >= (self.share(most) if shared else most)
+            if full and not waits and session_id not in busy:
                 raise self.refusal(account, "running_turns", f"runs {most} turns, as many as it may", SOON)
             if rate is not None:
                 wait = moment.rested_at - now - MINUTE + MINUTE / (self.share(rate) if shared else rate)

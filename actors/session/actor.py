@@ -222,7 +222,7 @@ class SessionActor:
         self.conversation.sent = self.host.sent
         changed = partial(self.host.changed, self.session_id)
         late = partial(_come_late, self.comms, self.conversation)
-        self.answering = Answering(self.shared, self.conversation, self.background, changed, late, self._charge)
+        self.answering = Answering(self.shared, self.conversation, self.background, changed, late)
 
     # -- what any task may read at any time
 
@@ -324,7 +324,7 @@ class SessionActor:
         """
         self._tasks, machine = tasks, self._machine
         self.background.begin(tasks, self._send)
-        self.answering.begin(self._send, lambda: self._turn)
+        self.answering.begin(self._send, lambda: self._turn, self._charge)
         try:
             while machine.state is not CLOSED:
                 with trio.CancelScope() as scope:

@@ -42,7 +42,6 @@ class Answering:
         background: the calls that run in the background.
         changed: called when a wait has got its answer.
         late: puts the response of a peer that no call waits for into the session's inbox, as a message of its own.
-        charge: counts what children have spent whose ends no call has waited for.
     """
 
     shared: Shared
@@ -50,19 +49,27 @@ class Answering:
     background: BackgroundCalls
     changed: Callable[[], object]
     late: Callable[[Input], Awaitable[None]]
-    charge: Callable[[Sequence[Numbered]], None]
     _on_their_way: list[Mail[None]] = attrs.field(factory=list)  # to the store
     _ends: list[Numbered] = attrs.field(factory=list)  # notices of answers, not on their way as yet
     _send: Errand | None = None
     _running: Callable[[], Turn | None] = lambda: None
+    _charge: Callable[[Sequence[Numbered]], None] = lambda _notices: None
 
-    def begin(self, send: Errand, running: Callable[[], Turn | None]) -> None:
-        """Take answers: `send` changes the store after all changes under way, `running` returns the running turn."""
-        self._send, self._running = send, running
+    def begin(
+        self, send: Errand, running: Callable[[], Turn | None], charge: Callable[[Sequence[Numbered]], None]
+    ) -> None:
+        """Take answers.
+
+        Args:
+            send: changes the store after all changes under way.
+            running: returns the running turn.
+            charge: counts what children have spent whose ends no call has waited for.
+        """
+        self._send, self._running, self._charge = send, running, charge
 
     def leave(self) -> None:
         """Refer to the session no more, as it leaves memory."""
-        self._send, self._running, self._ends = None, lambda: None, []
+        self._send, self._running, self._charge, self._ends = None, lambda: None, lambda _notices: None, []
 
     def abandon(self, error: Callable[[], WarrenError]) -> None:
         """Refuse the requests whose answers are on their way; `error` makes the error for each."""
@@ -225,7 +232,7 @@ class Answering:
         def apply() -> None:
             if problem is None:
                 self._end_calls((*stored, *self._in_memory(in_memory)), ends)
-                self.charge(charges)
+                self._charge(charges)
             else:
                 logger.warning(
                     "session %s: the answer to a call cannot be stored as yet: %s",

@@ -158,7 +158,7 @@ class Children:
             await limiter.look(by, FOR_SESSION)
             await limiter.look(by, FOR_TURN)
         self.check_session(by)
-        limiter.check_turn(by, session_id)
+        limiter.check_turn(by, session_id, waits=True)
         with limiter.accepting(by, session_id) as accepted:
             made = await self.make(operation, by)
             accepted.take()

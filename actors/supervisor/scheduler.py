@@ -334,9 +334,15 @@ class Scheduler:
     def rests(self, session_id: str, *, rests: bool) -> None:
         """Note whether a running turn waits in its task for a child, which may need the room.
 
-        A turn that goes on does not wait for room: until others have ended, more may run than `limits.max_sessions`.
+        A turn that goes on does not wait for room: until others have ended, more may run than `limits.max_sessions`, or
+        than its tenant may have.
         """
-        if rests and session_id in self.running:
+        now = rests and session_id in self.running
+        if now == (session_id in self.resting):
+            return
+        for account in self._accounts.get(session_id, NOBODY):
+            account.moment.running += -1 if now else 1
+        if now:
             self.resting.add(session_id)
         else:
             self.resting.discard(session_id)
@@ -369,7 +375,7 @@ class Scheduler:
 
     def _runs_no_more(self, session_id: str) -> None:
         """Let a session neither run nor wait, for its accounts."""
-        runs = session_id in self.running
+        runs = session_id in self.running and session_id not in self.resting
         for account in self._accounts.pop(session_id, NOBODY):
             moment = account.moment
             moment.running -= runs

@@ -30,6 +30,7 @@ from warren.base.errors import (
     StoreError,
     WarrenError,
 )
+from warren.base.tenant_limits import TenantLimits
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.budget import Budget, Expense
 from warren.conversation.categories import Gates
@@ -951,3 +952,23 @@ async def test_a_turn_that_is_run_again_misses_a_child_that_is_gone(tmp_path: Pa
         (result,) = await results(service, session_id)
     assert result.is_error
     assert f"{how}d" in result.content
+
+
+@pytest.mark.parametrize("durability", ["step", "turn"])
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_children_wait_for_the_running_turns_of_their_tenant(
+    store: Path | None, durability: Durability, turns: int
+) -> None:
+    """None is refused, and no parent takes the place of the child that it waits for."""
+    tenants = {"default": TenantLimits(running_turns=turns)}
+    config = attrs.evolve(CONFIG, durability=durability, tenants=tenants)
+    async with Office().open(store, config) as service:
+        with trio.fail_after(60):
+            result = await service.create_session("delegate a; b; then c; then then d; e")
+        parts = ["a", "b", "then c", "then then d", "e"]
+        assert await texts(service, result.session_id) == [f"done: {part}" for part in parts]
+        account = supervisor_of(service).shared.limiter.tenancy.of_tenant("default")
+        assert account is not None
+        await trio.testing.wait_all_tasks_blocked()
+        assert (account.moment.running, account.moment.busy) == (0, {})
+        await service.create_session("work")
