@@ -440,6 +440,27 @@ def budgets_are_kept(left: Left) -> Iterator[str]:
                 yield f"{name} and its children have taken {steps} steps of {most_steps}"
 
 
+def children_are_counted(left: Left) -> Iterator[str]:
+    """What a child has spent counts for the session whose call has the child's end as its result."""
+    for session_id, spent in _answered(left).items():
+        record = left.records.get(session_id)
+        if record is not None and record.delegated.steps < spent:
+            yield f"session {session_id} counts {record.delegated.steps} steps of its children, which took {spent}"
+
+
+def _answered(left: Left) -> Mapping[str, int]:
+    """Return the steps of the children whose ends are results of calls, by parent."""
+    found: Counter[str] = Counter()
+    for child, place in left.children.items():
+        result = _outcomes(left.messages(place.session_id)).get(place.call_id or "")
+        told = left.record.told.get(child, [])
+        if result is not None and left.undisturbed(place.session_id) and len(told) == 1:
+            end = told[0].end
+            if end is not None and (result.content, result.is_error) == (told[0].text, end.is_error):
+                found[place.session_id] += end.expense.steps
+    return found
+
+
 def later_is_later(left: Left) -> Iterator[str]:
     """A prompt that waits for a time begins its turn after that time, and does begin it."""
     for name, due in left.record.dues.items():
@@ -488,6 +509,7 @@ CHECKS: Final[Sequence[Callable[[Left], Iterator[str]]]] = (
     children_end_once,
     children_answer,
     budgets_are_kept,
+    children_are_counted,
     later_is_later,
     notices_are_no_prompts,
     nothing_stays,

@@ -400,8 +400,9 @@ PLANTED: Final[Sequence[Planted]] = (
         """            self.spends(wait.expense)
             if wait.reason == "peer":""",
         """            if wait.reason == "peer":""",
-        "A session and its children spend no more than its budget.",
-        "budgets_are_kept",
+        "What a child has spent counts for the budget of its parent.",
+        "children_are_counted",
+        soon=True,
     ),
     Planted(
         "the children of a session that is deleted stay",
@@ -411,6 +412,7 @@ PLANTED: Final[Sequence[Planted]] = (
         "",
         "A session that is deleted takes its children along.",
         "nothing_stays",
+        soon=True,
     ),
     Planted(
         "a prompt for later is taken at once",
