@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from warren.base.errors import ErrorCode, WarrenError
     from warren.base.principals import Principal
     from warren.calls.facade import RuntimeService, SessionService
+    from warren.calls.handle import Session
     from warren.calls.turn_stream import TurnStream
     from warren.conversation.attachments import File
     from warren.conversation.budget import Budget
@@ -57,6 +58,7 @@ __all__ = [
     "ReasoningPiece",
     "RetryPolicy",
     "RuntimeService",
+    "Session",
     "SessionPage",
     "SessionService",
     "SessionView",
@@ -100,6 +102,7 @@ _PLACES: Final = {
     "ReasoningPiece": "models.model",
     "RetryPolicy": "settings.config",
     "RuntimeService": "calls.facade",
+    "Session": "calls.handle",
     "SessionPage": "conversation.views",
     "SessionService": "calls.facade",
     "SessionView": "conversation.views",

@@ -22,7 +22,7 @@ def loaded(more: str) -> set[str]:
 def test_every_name_is_there() -> None:
     """Each name that the face promises exists, once, in order; nothing else of ours is in it."""
     assert warren.__all__ == sorted(set(warren.__all__))
-    assert 15 <= len(warren.__all__) <= 40
+    assert 15 <= len(warren.__all__) <= 60
     for name in warren.__all__:
         assert getattr(warren, name) is not None
 

@@ -372,7 +372,7 @@ class FakeService(RuntimeService):
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         self.calls.append(("subscribe", {"session_id": session_id, "after_seq": after_seq}))
         await self.on_subscribe()
-        session = self.session(session_id)
+        session = self.session_of(session_id)
         log = session.events
         start = log.last_seq if after_seq is None else after_seq
         if not 0 <= start <= log.last_seq:
@@ -440,7 +440,7 @@ class FakeService(RuntimeService):
         if self._draining:
             raise AgentError("the runtime is shutting down", cause="shutting_down")
 
-    def session(self, session_id: str) -> FakeSession:
+    def session_of(self, session_id: str) -> FakeSession:
         """Return a session. Raises SessionNotFoundError."""
         self.check_running()
         if session_id not in self.sessions:
@@ -514,7 +514,7 @@ async def _create(service: FakeService, call: SessionCall) -> TurnResult:
 
 
 async def _start(service: FakeService, call: TurnCall) -> TurnResult:
-    session = service.session(call.session_id)
+    session = service.session_of(call.session_id)
     if session.lifecycle == "archived":
         raise SessionNotFoundError("the session is archived", session_id=call.session_id)
     return await service.run_turn(session, call.prompt, _on_begin(call))
@@ -525,7 +525,7 @@ def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
 
 
 async def _compact(service: FakeService, call: CompactRequest) -> CompactionEntry:
-    service.session(call.session_id)
+    service.session_of(call.session_id)
     if service.compaction is None:
         with trio.CancelScope() as service.compacting:
             await trio.sleep_forever()
@@ -536,7 +536,7 @@ async def _compact(service: FakeService, call: CompactRequest) -> CompactionEntr
 
 
 async def _label(service: FakeService, call: LabelRequest) -> SessionView:
-    session = service.session(call.session_id)
+    session = service.session_of(call.session_id)
     changed = {**session.labels, **(call.labels or {})}
     session.labels = {name: value for name, value in changed.items() if value is not None}
     session.title = call.title or session.title
@@ -544,7 +544,7 @@ async def _label(service: FakeService, call: LabelRequest) -> SessionView:
 
 
 async def _wait(service: FakeService, call: WaitRequest) -> TurnResult:
-    turn = service.session(call.session_id).turn
+    turn = service.session_of(call.session_id).turn
     if turn is None:
         raise SessionNotRunningError("the session runs no turn, and none waits", session_id=call.session_id)
     await turn.ended.wait()
@@ -557,7 +557,7 @@ async def _wait(service: FakeService, call: WaitRequest) -> TurnResult:
 
 
 async def _interrupt(service: FakeService, call: InterruptRequest) -> None:
-    session = service.session(call.session_id)
+    session = service.session_of(call.session_id)
     if service.compacting is not None:
         service.compacting.cancel()
     elif session.turn is None or not session.turn.begun:
@@ -566,7 +566,7 @@ async def _interrupt(service: FakeService, call: InterruptRequest) -> None:
 
 
 async def _archive(service: FakeService, call: ArchiveRequest) -> None:
-    session = service.session(call.session_id)
+    session = service.session_of(call.session_id)
     if session.turn is not None:
         await session.turn.ended.wait()
     session.lifecycle = "archived"
@@ -574,7 +574,7 @@ async def _archive(service: FakeService, call: ArchiveRequest) -> None:
 
 
 async def _delete(service: FakeService, call: DeleteRequest) -> None:
-    session = service.session(call.session_id)
+    session = service.session_of(call.session_id)
     await session.interrupt()
     del service.sessions[call.session_id]
     session.end_subscriptions()
@@ -583,7 +583,7 @@ async def _delete(service: FakeService, call: DeleteRequest) -> None:
 async def _read(service: FakeService, call: ReadRequest) -> SessionView:
     if service.on_read is not None:
         raise service.on_read
-    return service.session(call.session_id).view()
+    return service.session_of(call.session_id).view()
 
 
 async def _list(service: FakeService, call: ListRequest) -> SessionPage:
@@ -617,7 +617,7 @@ def _of_session(answer: Callable[[FakeSession, Any], object]) -> Answer:
     """Return the answer to a call about a session."""
 
     async def find(service: FakeService, call: Any) -> object:
-        return answer(service.session(call.session_id), call)
+        return answer(service.session_of(call.session_id), call)
 
     return find
 

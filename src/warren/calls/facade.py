@@ -17,6 +17,7 @@ from warren.base.values import frozen
 from warren.calls import operators, schedules, sessions, triggers, turns, webhooks
 from warren.calls.agents import AgentRequest, AgentsRequest
 from warren.calls.base import Call, made
+from warren.calls.handle import Handles
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
 from warren.calls.turn_stream import TurnStream
@@ -220,7 +221,7 @@ class Opened(Protocol):
         """
 
 
-class SessionService(Protocol):
+class SessionService(Handles, Protocol):
     """Everything that a host can do with sessions.
 
     Call the methods on the event loop that the runtime was opened on. A call from another event loop, such as that of

@@ -23,6 +23,7 @@ from tests.transport.client.cable import Cable, linked
 from tests.transport.client.gate import Gate
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
+from warren import Agent, Config, StoreConfig, open_supervisor
 from warren.base.errors import AgentError, InvalidParamsError, SessionBusyError
 from warren.calls.facade import RuntimeService
 from warren.client import RemoteService, connect
@@ -710,3 +711,25 @@ async def test_a_reader_that_outlives_its_client_gets_an_error() -> None:
         with pytest.raises(AgentError):
             await remote.read(session_id)
         await subscription.__aexit__(None, None, None)
+
+
+async def test_a_session_as_an_object(tmp_path: Path) -> None:
+    """It is that of the server, by the name of its agent; the fork is another one."""
+    desk = Agent("desk", "Settle it.")
+    async with (
+        open_supervisor(Config(store=StoreConfig(tmp_path), agents=(desk,)), environ={}) as service,
+        gateway(service) as port,
+        connect(f"ws://{HOST}:{port}") as remote,
+    ):
+        session = remote.session(desk, labels={"a": "b"})
+        assert (await session.turn("one")).text == "one"
+        assert (await session.turn("two")).text == "two"
+        fork = await session.fork(3)
+        assert (await fork.turn("three")).text == "three"
+        assert len((await fork.history()).messages) == 5
+        state = (await service.read(session.id)).state
+        assert (state.message_count, state.labels, state.agent) == (5, {"a": "b"}, desk.pin.ref)
+        (found,) = (await remote.agents()).agents
+        assert (found.name, found.version, found.here) == ("desk", desk.version, True)
+        with pytest.raises(InvalidParamsError, match=r"\$\.agent: there is no agent 'clerk' here"):
+            await remote.session(Agent("clerk")).turn("hi")
