@@ -263,6 +263,14 @@ class Tenancy:
         token = self._of_token(principal)
         return (token,) if tenant is None else (tenant, token)
 
+    def of_owner(self, tenant: str, name: str) -> Accounts:
+        """Return the accounts for what a model makes in a session: its tenant's, and that of its owner's newest token.
+
+        A token that nobody has used here lately is not known.
+        """
+        found = self._of_tenants.get(tenant), self._newest.get((tenant, name))
+        return tuple(each for each in found if each is not None)
+
     def _of_token(self, principal: Principal) -> Account:
         key = principal.tenant, principal.name
         counts = self._of_names.get(key)

@@ -299,7 +299,7 @@ class Children:
             record,
             attrs.evolve(wanted, budget=budget),
             child_of(call.session_id, call.key),
-            by=self._inboxes.accounts_of(record.tenant),
+            by=self._shared.limiter.tenancy.of_owner(record.tenant, record.owner),
             payer=chain.payer,
             options=chain.options,
             call=call,

@@ -30,7 +30,8 @@ from warren.base.errors import (
     StoreError,
     WarrenError,
 )
-from warren.base.tenant_limits import TenantLimits
+from warren.base.principals import Principal
+from warren.base.tenant_limits import TenantLimits, TokenLimits
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.budget import Budget, Expense
 from warren.conversation.categories import Gates
@@ -972,3 +973,19 @@ async def test_children_wait_for_the_running_turns_of_their_tenant(
         await trio.testing.wait_all_tasks_blocked()
         assert (account.moment.running, account.moment.busy) == (0, {})
         await service.create_session("work")
+
+
+async def test_children_count_for_the_token_of_their_owner(store: Path | None) -> None:
+    """A model makes no more sessions than its owner may, nor begins more turns."""
+    for limits, cause in (
+        (TokenLimits(sessions=2), "token_sessions"),
+        (TokenLimits(turns_per_minute=2), "token_turns_per_minute"),
+    ):
+        async with Office().open(None if store is None else store / cause) as service:
+            ann = service.as_(Principal(name="ann", limits=limits))
+            result = await ann.create_session("delegate a; b; c")
+            found = await results(service, result.session_id)
+            assert [each.is_error for each in found].count(False) == 1, cause
+            assert sum("the token 'ann'" in each.content for each in found) == 2
+            other = await service.create_session("delegate a; b; c")
+            assert not any(each.is_error for each in await results(service, other.session_id))
