@@ -168,6 +168,30 @@ def test_the_tree_is_accessible(served: Gateway, watched: Watched) -> None:
     end(served, session_id)
 
 
+def test_states_after_a_gateway_was_killed(folder: Path, watched: Watched) -> None:
+    """The tree goes on, and a child that waits for a decision is still among those to approve."""
+    page = watched.page
+    watched.allowed += ["ERR_CONNECTION_REFUSED"]
+    with gateway(folder, "--builtins") as served:
+        session_id = garden(served)
+        show(page, served, "session", session_id)
+        say(page, "How is the garden?")
+        expect(page.locator(".head .state")).to_have_text("Waits for 3 children")
+        page.get_by_role("link", name="Children 5").click()
+        expect(line(page, "The time").locator(".state")).to_have_text("To approve")
+        served.kill()
+        expect(page.get_by_test_id("status")).to_have_text("Disconnected")
+        served.start()
+        expect(page.get_by_test_id("status")).to_have_text("Connected")
+        for child in served.ask(lambda it: it.list(delegated_by=session_id)).sessions:
+            served.ask(partial(_load, child.session_id))
+        served.ask(partial(_delegate, session_id, "made later"))
+        expect(page.locator(ROWS).first).to_contain_text("made later")
+        for title, state in (("The time", "To approve"), ("All trees", "Waits for 1 child"), ("A tale", "Running")):
+            expect(line(page, title).locator(".state")).to_have_text(state)
+        page.goto("about:blank")  # before its gateway ends
+
+
 def test_a_level_comes_page_by_page(served: Gateway, watched: Watched) -> None:
     """The hundred children that changed last come first, and the others when they are asked for."""
     page, part = watched.page, served.model("part", PART)
@@ -216,6 +240,10 @@ def test_a_thousand_children_do_not_hold_up_the_page(folder: Path, watched: Watc
 async def _delegate(parent: str, title: str, service: Any) -> str:
     made: str = await service.delegate(parent, title, title=title)
     return made
+
+
+async def _load(session_id: str, service: Any) -> None:
+    await service.resume(session_id)
 
 
 async def _delegate_many(parent: str, number: int, model: str | None, service: Any) -> None:

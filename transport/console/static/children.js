@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "./vendor/preact.js";
 import { ago, compact, count, plural, shortId, when } from "./format.js";
 import { Failure, Loading, State, stepOf, useChanges, useKeys, useNow, useWindow } from "./parts.js";
 import { go, linkTo, linkToList } from "./route.js";
-import { STATES, outdated, stateOf } from "./rows.js";
+import { STATES, markTold, outdated, stateOf } from "./rows.js";
 
 /** Children that are asked for when a level is opened, and when somebody wants more of them. */
 const FIRST = 100;
@@ -122,7 +122,7 @@ class Tree {
     const made = new Map();
     for (const row of sessions) {
       const level = this.levels.get(row.delegated_by);
-      row.told = true;
+      markTold(level?.rows.get(row.session_id), row);
       if (level?.rows.has(row.session_id)) level.rows.set(row.session_id, row);
       else if (level && isNew(level, row)) made.set(level, [row, ...(made.get(level) ?? [])]);
     }

@@ -22,6 +22,14 @@ export const STATES = { waiting: "To approve", waits: "Waits", running: "Running
 /** Whether a row of a page says less than what was told: the list does not know what runs at other nodes. */
 export const outdated = (before, row) => before?.told && before.is_active && before.updated_at >= row.updated_at;
 
+/** Mark a row that was told of: while its session is loaded it does not say what its turn waits for, which is as before. */
+export function markTold(before, row) {
+  row.told = true;
+  const { turn } = row;
+  if (turn?.state !== "waiting" || turn.waiting_for || before?.turn?.since !== turn.since) return;
+  Object.assign(row, { turn: before.turn, pending_approvals: before.pending_approvals });
+}
+
 /** The watch of the list of sessions, of which a connection has one: what it tells goes to all who follow it. */
 export class Watch {
   constructor(connection) {
@@ -158,9 +166,10 @@ export class Rows {
 
   keep(row, told) {
     const before = this.rows.get(row.session_id);
-    if (!told && outdated(before, row)) return;
+    if (told) markTold(before, row);
+    else if (outdated(before, row)) return;
+    else row.told = false;
     if (row.is_active) row.since = (before?.is_active && before.since) || Date.now();
-    row.told = told;
     this.rows.set(row.session_id, row);
   }
 
