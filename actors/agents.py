@@ -7,12 +7,13 @@ from typing import Final
 import attrs
 
 from warren.actors.resources.storage import Storage
-from warren.agents.agent import Agent
+from warren.agents.agent import Agent, provider_of
 from warren.base.errors import AgentError, InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.base.values import define
 from warren.conversation.agents import AgentPin
 from warren.conversation.records import SessionRecord
+from warren.models.model import Providers
 from warren.models.tools import Tool
 from warren.storage.operations import KeepAgent
 
@@ -37,6 +38,18 @@ class Agents:
     def of(cls, agents: Iterable[Agent]) -> "Agents":
         """Return the registry of some agents, whose names differ."""
         return cls({each.name: each for each in agents})
+
+    def add(self, agent: Agent, providers: Providers) -> None:
+        """Take an agent in, unless it is here. Raises InvalidParamsError if another one has its name."""
+        known = self.by_name.get(agent.name)
+        if known is None:
+            self.by_name[agent.name] = agent
+            if agent.own_model is not None:
+                providers.add(provider_of(agent.name), agent.own_model)
+        elif known != agent:
+            raise FieldValueError(
+                "agent.name", f"{agent.name!r} is the name of another agent here: {known.pin}"
+            ).refusal()
 
     def named(self, name: str) -> Agent:
         """Return the agent of a name. Raises InvalidParamsError at `$.agent` if there is none."""

@@ -18,6 +18,7 @@ from warren.actors.observe.metrics import LoopLag
 from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.resources.projector import ProjectorActor
 from warren.actors.supervision import background
+from warren.agents.agent import Agent
 from warren.base.end_budget import EndBudget
 from warren.base.errors import PersistenceDisabledError
 from warren.base.fields import FieldValueError
@@ -25,6 +26,7 @@ from warren.base.principals import METRICS, READ, WRITE, Principal, Scope, check
 from warren.base.values import define
 from warren.calls.base import Call, made
 from warren.calls.facade import Capabilities, Health, Opened, RuntimeService
+from warren.calls.handle import Session
 from warren.calls.operators import DrainRequest
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import EventReader
@@ -108,6 +110,19 @@ class Service(RuntimeService):
             shown_id = None if session_id is None else session_id[:SHOWN]  # as the caller has written it
             local.note(attrs.evolve(local.entry(call.audited, shown_id), outcome="refused"))
         raise lacks(scope)
+
+    def session(
+        self,
+        agent: Agent | str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - as a session's attribute is named
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
+    ) -> Session:
+        if isinstance(agent, Agent):
+            shared = self.local.supervisor.shared
+            shared.agents.add(agent, shared.providers)
+        return super().session(agent, id=id, labels=labels, title=title)
 
     # -- events and changes
 

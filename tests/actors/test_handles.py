@@ -13,6 +13,7 @@ from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import tool
 from warren.settings.config import Config
+from warren.transport.embed import open_supervisor
 
 pytestmark = pytest.mark.virtual_time
 
@@ -130,7 +131,7 @@ async def test_what_is_refused_at_once() -> None:
         with pytest.raises(InvalidParamsError, match=r"\$\.title: is for a new session"):
             service.session(id="a", title="x")
         with pytest.raises(InvalidParamsError, match=r"\$\.agent: there is no agent 'clerk' here"):
-            await service.session(Agent("clerk")).turn("hi")
+            await service.session("clerk").turn("hi")
 
 
 async def test_turns_are_streamed() -> None:
@@ -147,3 +148,18 @@ async def test_turns_are_streamed() -> None:
         with pytest.raises(InvalidParamsError, match=r"\$\.agent"):
             async with service.session("clerk").stream("one"):
                 pytest.fail("it has begun")
+
+
+async def test_an_agent_that_was_not_given_to_the_runtime() -> None:
+    """The runtime takes it in, with a model and tools of its own; another one of its name is refused."""
+    model = says(reply("", ToolUseBlock("c", "pay", {"order": "17"})), reply("done"), reply("again"))
+    clerk = Agent("clerk", "Pay.", model=model, tools=[pay])
+    async with open_supervisor(environ={}) as service:
+        session = service.session(clerk)
+        assert (await session.turn("one")).text == "done"
+        assert (await service.session(clerk.with_()).turn("two")).text == "again"
+        with pytest.raises(InvalidParamsError, match=r"agent\.name: 'clerk' is the name of another agent here: clerk@"):
+            service.session(clerk.with_(instructions="Do not pay."))
+        page = await session.history()
+        assert isinstance(page.messages[3].message, ToolResultsMessage)
+        assert page.messages[3].message.results[0].content == "paid 17"

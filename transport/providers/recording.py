@@ -190,6 +190,10 @@ class RecordedProviders:
         choice = self.providers.resolve(model, provider)
         return attrs.evolve(choice, provider=RecordedProvider(choice.provider, self.recorder))
 
+    def add(self, name: str, provider: Provider) -> None:
+        """Take in a provider of the program's own."""
+        self.providers.add(name, provider)
+
     def waiting(self) -> Mapping[str, Any]:
         """Return the numbers of calls that wait; see `warren.models.model.Waits`."""
         return self.providers.waiting() if isinstance(self.providers, Waits) else {}

@@ -68,7 +68,7 @@ class ModelRegistry:
     """
 
     endpoints: Mapping[str, ModelEndpoint] = attrs.field(repr=False)
-    extra: Mapping[str, Provider]
+    extra: dict[str, Provider]
     bounds: Bounds
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
     scripts: Collection[str] | None = None
@@ -103,6 +103,10 @@ class ModelRegistry:
         over_http = self._over_http(name)
         server, check = over_http.endpoint.url, partial(over_http.check, model)
         return ModelChoice(over_http, model, name, check, server=server, check_ready=over_http.check_ready)
+
+    def add(self, name: str, provider: Provider) -> None:
+        """Take in a provider of the program's own."""
+        self.extra[name] = provider
 
     def check_defaults(self, config: Config) -> None:
         """Refuse settings whose models no session could have. The clients of servers are not imported for it.

@@ -184,15 +184,18 @@ class Handles(Protocol):
         """Return a session as an object: a new one of an agent, or with `id` one that is there. It does nothing yet.
 
         Args:
-            agent: the agent, or its name. The runtime has to have an agent of that name; a session that is there keeps
-                the version that it was made with.
+            agent: the agent, or its name. A runtime in this process takes an agent in that it does not have; a server
+                has to have one of that name. A session that is there keeps the version that it was made with.
             id: the id of a session that is there; None for a new one.
             labels: labels of a new session.
             title: title of a new session.
 
         Raises:
-            InvalidParamsError: if there is neither an agent nor an id, or labels or a title for a session that is
-                there.
+            InvalidParamsError: if there is neither an agent nor an id, if another agent has its name, or if there are
+                labels or a title for a session that is there.
+
+        Trap: give agents to `open_supervisor(agents=…)`, too. Turns that an earlier process has left go on at once, and
+        need the code of their agents.
         """
         name = agent.name if isinstance(agent, Agent) else agent
         if name is None and id is None:

@@ -252,3 +252,6 @@ class Providers(Protocol):
         Raises:
             InvalidParamsError: if the model or the provider is unknown; the path is `model` or `provider`.
         """
+
+    def add(self, name: str, provider: Provider) -> None:
+        """Take in a provider of the program's own."""
