@@ -511,13 +511,17 @@ class SessionActor:
 
     def _settle_owed(self) -> bool:
         """Store what children have spent, once nothing else changes the record; return whether that is done."""
-        there, machine = self.conversation.inbox.notices, self._machine
-        self._owed = {number: each for number, each in self._owed.items() if number in there}
-        busy = self._turn is not None or machine.state is not IDLE or self._errands or self.conversation.pending
+        self._look_owed()
+        busy = self._turn is not None or self._machine.state is not IDLE or self._errands or self.conversation.pending
         if not self._owed or busy:
             return False
         self._send(self._store_owed)
         return True
+
+    def _look_owed(self) -> None:
+        """Forget what the record counts by now: another process may have had the session since."""
+        there = self.conversation.inbox.notices
+        self._owed = {number: each for number, each in self._owed.items() if number in there}
 
     async def _store_owed(self) -> Result:
         owed = tuple(self._owed.values())
@@ -956,6 +960,8 @@ class SessionActor:
             self.background,
             self._end_child,
         )
+        if self._owed:
+            self._look_owed()
         for each in self._owed.values():
             plan.meter.charge(_charge_of(each))
         if kept is not None:  # else its first event tells those who wait for it
