@@ -890,7 +890,12 @@ class SessionActor:
             plan = self._planner.plan(message, self.conversation.known)
         except WarrenError as exc:
             exc.session_id = self.session_id
-            self._send(partial(self._drop, exc))
+            if exc.cause == "agent_missing":  # another process may have it
+                logger.warning("session %s: an input waits on: %s", self.session_id, exc.message)
+                self._put_back(exc)
+                self._refuse_turn(exc)
+            else:
+                self._send(partial(self._drop, exc))
             return
         self._begin_turn(plan, self.conversation.known)
 

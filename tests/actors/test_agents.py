@@ -202,6 +202,23 @@ async def test_an_open_turn_waits_for_a_process_with_the_agent(tmp_path: Path) -
         assert last.text == "paid 17"
 
 
+async def test_a_queued_prompt_waits_for_a_process_with_the_agent(tmp_path: Path) -> None:
+    """Its sender hears that the agent is missing, and may send it again: it is taken once, where the agent is."""
+    async with opened(tmp_path, DESK) as service:
+        session_id = (await service.create_session(None, agent="desk")).session_id
+    async with opened(tmp_path) as service:
+        with pytest.raises(AgentError, match="has code that this process does not have") as caught:
+            await service.start_turn(session_id, "go", mode="queue", idempotency_key="k")
+        assert (caught.value.cause, caught.value.retryable) == ("agent_missing", True)
+        await trio.sleep(60)
+        assert [each.text for each in await service.inputs(session_id)] == ["go"]
+    async with opened(tmp_path, DESK) as service:
+        with trio.fail_after(60):
+            again = await service.start_turn(session_id, "go", mode="queue", idempotency_key="k")
+        assert again.text == "paid 17"
+        assert len(await transcript(service, session_id)) == 5
+
+
 async def test_forks_and_children_are_of_the_agent(tmp_path: Path) -> None:
     """They have its tools, and so the process has to have it."""
     async with opened(tmp_path, DESK) as service:
