@@ -14,6 +14,7 @@ from tests.simulation.followers import Follower, Sight
 from tests.simulation.outside import Giver, decide
 from tests.simulation.servers import BRIEF, SCHEMA, name_of
 from tests.simulation.users import Act, GoneError, Prompt, User, call, tried
+from tests.support.runtime import supervisor_of
 from warren.base.errors import InvalidParamsError, SessionNotRunningError, WarrenError
 from warren.base.signatures import signed_headers
 from warren.calls.facade import RuntimeService, SessionService
@@ -21,6 +22,7 @@ from warren.conversation.attachments import File
 from warren.conversation.budget import UNLIMITED, Budget
 from warren.conversation.categories import Gates
 from warren.conversation.completion import CompletionKey, CompletionToken
+from warren.conversation.inputs import Input
 from warren.conversation.messages import UserMessage
 from warren.conversation.options import CompactionConfig
 from warren.conversation.peers import Peer
@@ -548,15 +550,24 @@ async def inject_twice(user: User) -> None:
 
 @kind("session/inputs")
 async def inputs(user: User) -> None:
-    """Look at the inputs that wait."""
-    found = await user.read(call("inputs", session_id=user.session_id))
-    user.told.queues.append(
-        [
-            name
-            for each in found
-            if each.kind == "queue" and each.not_before is None and (name := name_of(each.text)) is not None
-        ]
-    )
+    """Look at the inputs that wait.
+
+    A process that shares a file shows one that a turn of another process has taken, until that turn is stored.
+    """
+
+    async def look(service: SessionService) -> tuple[Sequence[Input], bool]:
+        found = await service.inputs(user.session_id)
+        return found, user.world.clustered or supervisor_of(service).has_current(user.session_id)
+
+    found, exact = await user.read(look)
+    if exact:
+        user.told.queues.append(
+            [
+                name
+                for each in found
+                if each.kind == "queue" and each.not_before is None and (name := name_of(each.text)) is not None
+            ]
+        )
 
 
 @kind("session/withdraw", "INVALID_PARAMS")
