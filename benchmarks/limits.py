@@ -15,6 +15,10 @@ _ONE_PROCESSOR: Final = (
     "The ideal counts the model's time alone. Each turn takes the one event loop a fifth of a millisecond."
 )
 _GRAPH: Final = "The graph is written in C while it holds the interpreter's lock, some milliseconds at a time."
+_DELEGATED: Final = (
+    "Each child is a call of a tool as well: planned, kept as a wait, answered in the parent's inbox and settled, "
+    "which a plain session is not."
+)
 _BARE: Final = (
     "The bare server sends the same bytes again and again; the gateway makes, numbers and encodes each event."
 )
@@ -24,6 +28,8 @@ LIMITS: Final[Mapping[str, str]] = {
     "1,000 sessions x 5 turns over HTTP, 50 ms, durable, wall over ideal": (
         "The ideal is 20,000 turns a second on one event loop; bare h11 alone manages 3,800 exchanges."
     ),
+    "1,000 children over 1,000 plain sessions, processor time": _DELEGATED,
+    "1,000 children over 1,000 plain sessions, wall time": _DELEGATED,
     "in-memory text turns/s, one session": (
         "A quarter is trio's scheduling; the rest is spread over events, plan and context, no part above a tenth."
     ),
