@@ -34,11 +34,10 @@ from warren.base.values import define, frozen
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.budget import NO_EXPENSE, UNLIMITED, Budget, Expense, expense_in
-from warren.conversation.categories import INHERIT, Gates
 from warren.conversation.delegation import ChildEnd, Delegation
 from warren.conversation.inputs import Input
 from warren.conversation.messages import SystemMessage
-from warren.conversation.options import MAX_TITLE, NO_OPTIONS, ModelOptions, SessionOptions, TurnOptions, given
+from warren.conversation.options import MAX_TITLE, NO_OPTIONS, SessionOptions, TurnOptions, handed_down
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.conversation.waits import Wait
 from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
@@ -314,16 +313,10 @@ def _gone(how: str) -> AgentError:
 
 def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> SessionOptions:
     """Return the options of a child: those of its parent in the turn that delegates, and never more."""
-    return SessionOptions(
-        **given(ModelOptions, session.of_calls if asked is NO_OPTIONS else asked.over(session)),
-        provider=asked.provider or session.provider,
-        budget=None if wanted.budget == UNLIMITED else wanted.budget,
-        overrides=(asked.overrides or INHERIT).over(session.overrides),
-        approvals=Gates().and_(session.approvals).and_(asked.approvals),
-        durability=asked.durability or session.durability,
-        tools=session.tools if wanted.tools is None else wanted.tools,
-        compaction=session.compaction,
-    )
+    options = session.handed_down if asked is NO_OPTIONS else handed_down(session, asked)
+    if wanted.tools is not None:
+        options = attrs.evolve(options, tools=wanted.tools)
+    return options if wanted.budget == UNLIMITED else attrs.evolve(options, budget=wanted.budget)
 
 
 async def _delegate(

@@ -311,12 +311,30 @@ class SessionOptions(TurnOptions):
         return self.over()
 
     @cached_property
+    def handed_down(self) -> "SessionOptions":
+        """The options of the session's children that a turn makes which brings no options of its own."""
+        return handed_down(self, NO_OPTIONS)
+
+    @cached_property
     def stored(self) -> Mapping[str, Any]:
         """The options that are not at their defaults, by name: all of them that a store keeps."""
         return given(SessionOptions, self)
 
 
 DEFAULTS: Final = SessionOptions()
+
+
+def handed_down(session: SessionOptions, asked: TurnOptions) -> SessionOptions:
+    """Return the options of the children that a turn of a session makes: those of the turn, and never more."""
+    return SessionOptions(
+        **given(ModelOptions, session.of_calls if asked is NO_OPTIONS else asked.over(session)),
+        provider=asked.provider or session.provider,
+        overrides=(asked.overrides or INHERIT).over(session.overrides),
+        approvals=Gates().and_(session.approvals).and_(asked.approvals),
+        durability=asked.durability or session.durability,
+        tools=session.tools,
+        compaction=session.compaction,
+    )
 
 
 def session_options(request: SessionOptions, tools: tuple[str, ...] | None) -> SessionOptions:
