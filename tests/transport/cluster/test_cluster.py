@@ -14,6 +14,7 @@ import trio
 from tests.service.principals import ACME
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
+from tests.transport.client.gate import Gate
 from tests.transport.cluster.nodes import Home, Node, cluster, events_of, node, read_to, shared_store
 from tests.transport.rest.clients import client
 from warren.actors.supervisor import store_watcher
@@ -35,7 +36,7 @@ from warren.conversation.events import Envelope, RunCompleted, RunStarted, TextD
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer
 from warren.conversation.views import ListedApproval
-from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import ToolOutput, current_call, tool
 from warren.settings.config import Limits, PostgresConfig, StoreConfig
 from warren.storage.queries import Holders, LivingNodes, Query
@@ -51,23 +52,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreConfi
     home: Home = request.param
     with shared_store(home, tmp_path) as made:
         yield made
-
-
-@attrs.define(eq=False)
-class Gate:
-    """A model that says a word, and the rest of its answer when it is let through."""
-
-    calls: int = 0
-    began: trio.Event = attrs.field(factory=trio.Event)
-    go: trio.Event = attrs.field(factory=trio.Event)
-
-    async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
-        self.calls += 1
-        emit(TextPiece("one "))
-        self.began.set()
-        await self.go.wait()
-        emit(TextPiece("two"))
-        return reply("one two")
 
 
 async def test_turns_and_views_at_another_node(store: StoreConfig | PostgresConfig) -> None:
