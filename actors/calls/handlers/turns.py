@@ -1,5 +1,6 @@
 """The handlers of calls that run turns, end them, and reach into them."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from functools import partial
@@ -18,7 +19,14 @@ from warren.actors.session.ending import result_of
 from warren.actors.session.planning import candidates_for
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
-from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, SessionNotRunningError, StoreError
+from warren.base.errors import (
+    AgentError,
+    CompactionDisabledError,
+    SessionBusyError,
+    SessionNotRunningError,
+    StoreError,
+    WarrenError,
+)
 from warren.base.fields import FieldValueError, encodable
 from warren.base.ids import new_session_id
 from warren.calls.turns import (
@@ -276,13 +284,20 @@ async def inject(local: Local, call: ContextRequest) -> bool:
 
 
 async def inputs(local: Local, call: InputsRequest) -> tuple[Input, ...]:
-    """Return the inputs that wait."""
+    """Return the inputs that wait. The session hears of those that other processes have put into its inbox."""
     await local.view(call.session_id)
     stored = await local.read(WaitingInputs(call.session_id, local.principal.tenant))
     actor = local.supervisor.find(call.session_id)
-    # The store lists the inputs that a running turn has taken until that turn is stored.
     shown = [each for each in stored if not each.input.is_notice]
-    return tuple(each.input for each in shown if actor is None or actor.conversation.inbox.may_take(each.number))
+    if actor is not None:
+        # The store lists the inputs that a running turn has taken until that turn is stored.
+        inbox = actor.conversation.inbox
+        shown = [each for each in shown if inbox.may_take(each.number)]
+        for each in shown if actor.current else ():
+            if each.number not in inbox.waiting:  # else a later one that is known would go before it
+                with contextlib.suppress(WarrenError):
+                    local.supervisor.inboxes.found(call.session_id, each)
+    return tuple(each.input for each in shown)
 
 
 async def withdraw(local: Local, call: WithdrawRequest) -> None:

@@ -13,7 +13,7 @@ import trio.testing
 from tests.actors.session.inboxes import Slow, rest, said
 from tests.support.asking import ask
 from tests.support.models import reply, says
-from tests.support.runtime import Recorder, new_session, open_runtime, replay
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of
 from warren.actors.protocol import Arrived
 from warren.actors.session.inbox import Inbox
 from warren.base.errors import (
@@ -54,6 +54,21 @@ async def prompts(service: SessionService, session_id: str) -> list[str]:
     """Return the prompts of the turns that began, in order."""
     events = [envelope.event for envelope in await replay(service, session_id)]
     return [event.prompt for event in events if isinstance(event, RunStarted)]
+
+
+async def test_prompts_of_another_process_go_in_the_order_that_is_shown(tmp_path: Path) -> None:
+    """The list has them from the store, before the session would find them: it hears of them then."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        nursery.start_soon(service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        theirs = Input("i", "queue", "theirs", datetime.now(UTC))
+        await supervisor_of(service).shared.storage.write(Enqueue(session_id, theirs, 9, anywhere=True))
+        nursery.start_soon(partial(service.start_turn, session_id, "ours", mode="queue"))
+        await trio.sleep(1)
+        assert [each.text for each in await service.inputs(session_id)] == ["theirs", "ours"]
+        await trio.sleep(60)
+        assert await prompts(service, session_id) == ["first", "theirs", "ours"]
 
 
 @pytest.mark.parametrize("stored", [False, True])
