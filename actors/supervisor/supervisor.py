@@ -388,18 +388,16 @@ class Supervisor:
 
     async def _make_child(self, operation: Delegate, by: Accounts) -> bool:
         """Store a child, whose turn begins if work goes on here; return False if it is there. Raises WarrenError."""
-        session_id, made = operation.session_id, True
+        actor = self.find(operation.session_id)
+        made = actor is None
 
         async def save(actor: SessionActor) -> None:
             nonlocal made
             made = await actor.conversation.delegate(operation)
             actor.conversation.inbox.paused = not self.takes_up
 
-        actor = self.find(session_id)
         if actor is None:
-            actor = self.spawn(session_id, save, by=by)
-        else:
-            made = False
+            actor = self.spawn(operation.session_id, save, by=by)
         await actor.mailbox.post(Loaded()).wait_settled()
         return made
 
@@ -449,7 +447,8 @@ class Supervisor:
         self._paused = set(paused)
         self.scheduler.found_waiting({**sessions, **paused}, trio.current_time())
         self._reassign()
-        await self._remind([each for each in sessions if each in self.scheduler.running])
+        if running := [each for each in sessions if each in self.scheduler.running]:
+            await self._remind(running)
 
     async def _remind(self, session_ids: Collection[str]) -> None:
         """Tell sessions of this process of all notices in their inboxes. Raises StoreError."""

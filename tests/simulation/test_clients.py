@@ -61,6 +61,6 @@ def test_a_client_takes_the_end_of_a_key_for_its_end() -> None:
     other = Operation(1, 0.0, 2, "session/create with a prompt")
     asks = Operation(2, 0.1, 0, "turn/start with a tool of a client")
     faults = [Fault(0.6, "leave", slot, 0.3) for slot in ("anna", "berta")]
-    stage = run(Plan(7, (made, other, asks), faults))
+    stage = run(Plan(18, (made, other, asks), faults))
     assert stage.wrong == []
     assert stage.told[0].prompts["s0.2"].error is not None
