@@ -21,11 +21,8 @@ from warren.storage.queries import Children
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
 from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row, sound_waits
 
-# The locks of the parents' rows keep the counts of their children exact, and their turns from ending meanwhile.
-_PARENTS: Final = """
-    SELECT session_id, key, state FROM warren.sessions WHERE session_id = ANY ($1::text[]) ORDER BY key
-    FOR NO KEY UPDATE
-"""
+# The locks of `inbox.lock` keep the counts of the parents' children exact, and their turns from ending meanwhile.
+_PARENTS: Final = "SELECT session_id, key, state FROM warren.sessions WHERE session_id = ANY ($1::text[])"
 _RECORD: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE key = $1::int8"
 _FOUND: Final = """
     SELECT EXISTS (SELECT FROM warren.sessions WHERE session_id = child), EXISTS (
@@ -113,7 +110,7 @@ async def delegate_all(operations: Sequence[Delegate], db: Connection, holder: H
 
 
 async def _parents(names: Sequence[str], few: int, db: Connection) -> dict[str, _Parent]:
-    """Return parents, whose rows are locked; of those with more than a few children, how many of these are at work."""
+    """Return parents; of those with more than a few children, how many of these are at work."""
     parents = {name: _Parent(key, state) for name, key, state in await db.fetch(_PARENTS, array(names))}
     for name, parent in parents.items():
         if few < 0 or await db.fetch(_MANY, name, few):

@@ -7,9 +7,7 @@ from typing import Any, Final
 from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input, Numbered, looking
-from warren.conversation.records import SessionRecord
 from warren.storage.operations import (
     MAX_OUTCOMES,
     Archive,
@@ -42,16 +40,13 @@ _ADD: Final = """
     INSERT INTO warren.inbox (session, number, id, key, starts, notice, body, not_before)
     VALUES ($1::int8, nextval('warren.inputs'), $2, $3, $4::bool, $5::bool, $6, $7::int8) RETURNING number
 """
-# The lock, as above: the sessions of notices are locked in the order of their keys.
+# The rows of the sessions are locked, as above: see `lock`.
 _SEND: Final = f"""
-    WITH locked AS MATERIALIZED (
-        SELECT key, session_id FROM warren.sessions WHERE session_id = ANY ($1::text[]) AND state = {OPEN}
-        ORDER BY key FOR NO KEY UPDATE
-    ), given AS MATERIALIZED (
-        SELECT key, id, body FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY
-            AS given (session_id, id, body, place) JOIN locked USING (session_id) ORDER BY place)
     INSERT INTO warren.inbox (session, number, id, starts, notice, body)
-    SELECT key, nextval('warren.inputs'), id, false, true, body FROM given
+    SELECT key, nextval('warren.inputs'), id, false, true, body FROM (
+        SELECT key, id, body FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY
+            AS given (session_id, id, body, place) JOIN warren.sessions USING (session_id)
+        WHERE state = {OPEN} ORDER BY place) AS sent
 """
 # In the order in which the statement of turns locks them: that of their ids as texts of bytes.
 _LOCK: Final = """
@@ -62,10 +57,9 @@ _LOCK_FAMILIES: Final = """
     ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE
 """
 _SEND_DOWN: Final = """
-    WITH locked AS MATERIALIZED (
-        SELECT key FROM warren.sessions WHERE delegated_by = $1 AND state <= $4::int2 ORDER BY key FOR NO KEY UPDATE)
     INSERT INTO warren.inbox (session, number, id, starts, notice, body)
-    SELECT key, nextval('warren.inputs'), $2, false, true, $3 FROM locked
+    SELECT key, nextval('warren.inputs'), $2, false, true, $3 FROM (
+        SELECT key FROM warren.sessions WHERE delegated_by = $1 AND state <= $4::int2 ORDER BY key) AS children
 """
 _DROP: Final = "DELETE FROM warren.inbox WHERE session = $1::int8 AND number = ANY ($2::int8[]) AND key IS NULL"
 _END: Final = "UPDATE warren.inbox SET outcome = $3 WHERE session = $1::int8 AND number = ANY ($2::int8[])"
@@ -159,8 +153,8 @@ async def lock(db: Connection, operations: Sequence[Operation[Any]]) -> None:
             case Archive(sends=sends) | Delete(sends=sends):
                 found.update(sent.session_id for sent in sends)
                 ended.append(escaped(each.session_id))
-            case Delegate(record=SessionRecord(delegation=Delegation(session_id=parent))):
-                found.add(parent)
+            case Delegate():
+                found.add(each.place.session_id)
     if ended:
         await db.fetch(_LOCK_FAMILIES, array([escaped(each) for each in found]), array(ended))
     elif len(found) > 1:
