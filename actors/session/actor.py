@@ -967,8 +967,8 @@ class SessionActor:
         )
         if self._owed:
             self._look_owed()
-        for each in self._owed.values():
-            plan.meter.charge(_charge_of(each))
+            for each in self._owed.values():
+                plan.meter.charge(_charge_of(each))
         if kept is not None:  # else its first event tells those who wait for it
             self._tell_begun()
         if self.shared.limiter.tenancy.unbegun:

@@ -144,8 +144,7 @@ class Children:
             raise refusal
         if call is not None and not waits and (ending := await self._end_of(there)) is not None:
             # The turn that had heard it was lost, and is run again.
-            place = attrs.evolve(there.delegation or Delegation(""), call_id=call.call_id, call_key=call.key)
-            sends = (Sent(parent.session_id, notice_of(there, place, ending)),)
+            sends = (_told(parent, there, call.call_id, call.key, ending),)
             await self._shared.storage.write(EndInputs(parent.session_id, NOTHING, sends))
             self.sent((parent.session_id,))
         self.sent((session_id,))
@@ -189,12 +188,9 @@ class Children:
                 end = ChildEnd(wait.child, wait.call_id, key, True, wait.expense, wait.expense)
                 text = end_text(wait.child, _gone("deleted"))
                 notice = Input(new_session_id(), "answer", text, utc_now(), starts=False, end=end)
+                found.append(Sent(parent.session_id, notice))
             elif (ending := await self._end_of(there)) is not None:
-                place = there.delegation or Delegation(parent.session_id)
-                notice = notice_of(there, attrs.evolve(place, call_id=wait.call_id, call_key=key), ending)
-            else:
-                continue
-            found.append(Sent(parent.session_id, notice))
+                found.append(_told(parent, there, wait.call_id, key, ending))
         return found
 
     async def _end_of(self, child: SessionRecord) -> Ending | None:
@@ -309,6 +305,12 @@ class Children:
 
 def _gone(how: str) -> AgentError:
     return AgentError(f"the session was {how}", cause="cancelled")
+
+
+def _told(parent: SessionRecord, child: SessionRecord, call_id: str, key: str | None, ending: Ending) -> Sent:
+    """Return the notice of the end of a child for the call that has made it, and that is run again or waits on."""
+    place = child.delegation or Delegation(parent.session_id)
+    return Sent(parent.session_id, notice_of(child, attrs.evolve(place, call_id=call_id, call_key=key), ending))
 
 
 def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> SessionOptions:
