@@ -7,6 +7,7 @@ import click
 from warren.agents.spec import AgentDetails, AgentPage
 from warren.calls.agents import AgentRequest, AgentsRequest
 from warren.calls.base import made
+from warren.conversation.agents import SHORT
 from warren.transport.cli.command import command
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.settings.option import of_field
@@ -17,8 +18,6 @@ from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import moment, note_damaged, show_rows
 
 COLUMNS: Final = ("agent", "version", "here", "model", "tools", "description")
-SHORT: Final = 12
-"""Digits of a version that are shown."""
 
 
 @command("warren agents", "warren agents desk --output json", "warren agents --server ws://127.0.0.1:8420")

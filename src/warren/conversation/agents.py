@@ -1,6 +1,11 @@
 """Agents as sessions know them: their names, and the version that a session was made with."""
 
+from typing import Final
+
 from warren.base.values import frozen
+
+SHORT: Final = 12
+"""Digits of a version that people see."""
 
 
 @frozen
@@ -16,7 +21,7 @@ class AgentRef:
     version: str
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.version[:12]}"
+        return f"{self.name}@{self.version[:SHORT]}"
 
 
 @frozen
