@@ -18,6 +18,7 @@ LEFT: Final = "warren.tests.outside"
 EVENTS: Final = frozenset({LEFT, "subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system"})
 PLACES: Final = (
     "actors/test_checking.py::test_a_store_in_a_database_is_examined_beside_its_sessions",
+    "actors/hooks/test_command.py",
     "actors/tools/mcp",
     "actors/tools/test_interrupts.py",
     "actors/tools/test_shell.py",

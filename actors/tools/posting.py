@@ -3,7 +3,8 @@
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -27,6 +28,7 @@ LISTENS_FOR: Final = 1.0
 LOOK_UPS: Final = 200
 """Look-ups of names at once; one whose server says nothing goes on beyond the attempt."""
 LONGEST_PROBLEM: Final = 500
+_FAILURES: Final = (trio.TooSlowError, ToolError, httpx.HTTPError, httpx.InvalidURL, UnicodeError)
 _PUT_OFF: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -72,22 +74,61 @@ class Poster:
         try:
             with trio.fail_after(self.seconds):
                 await self._post(url, headers, body, answer)
-        except trio.TooSlowError:
-            answer.append(Answer(problem=f"the receiver took longer than {self.seconds:g} s"))
-        except ToolError as exc:
-            answer.append(Answer(problem=_short(str(exc).removeprefix("url: "))))
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as exc:
-            answer.append(Answer(problem=_short(f"it could not be posted: {why(exc)}")))
+        except _FAILURES as exc:
+            answer.append(Answer(problem=self._problem(exc, self.seconds)))
         return answer[0]  # once there was an answer, its body cannot change it
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, answer: list[Answer]) -> None:
+    async def ask(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, most: int
+    ) -> tuple[Answer, bytes]:
+        """Post once, and return what became of it, and the body of the answer. No redirect is followed.
+
+        Args:
+            url: the address.
+            headers: the headers.
+            body: the body.
+            seconds: for all of it, in place of the poster's own.
+            most: bytes of an answer; one that is longer is a failure.
+        """
+        try:
+            with trio.fail_after(seconds):
+                found = bytearray()
+                headers = {**headers, "accept-encoding": "identity"}
+                async with self._sent(url, headers, body, seconds) as response:
+                    with trio.CancelScope() as enough:  # not a `break`, as below
+                        async for piece in response.aiter_raw():
+                            found += piece
+                            if len(found) > most:
+                                enough.cancel()
+        except _FAILURES as exc:
+            return Answer(problem=self._problem(exc, seconds)), b""
+        if len(found) > most:
+            return Answer(problem=f"the answer has more than {most} bytes"), b""
+        return _answer(response), bytes(found)
+
+    def _problem(self, exc: Exception, seconds: float) -> str:
+        if isinstance(exc, trio.TooSlowError):
+            return f"the receiver took longer than {seconds:g} s"
+        if isinstance(exc, ToolError):
+            return _short(str(exc).removeprefix("url: "))
+        return _short(f"it could not be posted: {why(exc)}")
+
+    @asynccontextmanager
+    async def _sent(
+        self, url: str, headers: Mapping[str, str], body: bytes, seconds: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Post, and have the answer for a body, whose own body is still to be read."""
         # A transport of its own: a pool would take a connection to an address for one to another name there.
         inner = httpx.AsyncHTTPTransport(verify=self.tls(), trust_env=False)
         transport = Pinned(self.allow, inner, tls_only=True, look_up=self._look_up)
         async with (
-            httpx.AsyncClient(transport=transport, timeout=self.seconds, trust_env=False) as client,
+            httpx.AsyncClient(transport=transport, timeout=seconds, trust_env=False) as client,
             client.stream("POST", checked(url), headers=headers, content=body, follow_redirects=False) as response,
         ):
+            yield response
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, answer: list[Answer]) -> None:
+        async with self._sent(url, headers, body, self.seconds) as response:
             answer.append(_answer(response))
             size = 0
             # A `break` would leave httpx's generators to the garbage collector; a cancellation ends them in order.
