@@ -56,10 +56,10 @@ class Chain:
 
     def share_out(self, calls: Sequence[ToolUseBlock]) -> None:
         """Share out what the budgets leave among the calls of an answer that delegate work."""
-        delegating = [call for call in calls if call.name == DELEGATE]
-        if self.meter is not None and delegating:
-            wishes = [_wish(call) for call in delegating]
-            found = shares(self.meter.left, wishes)
+        left = {} if self.meter is None else self.meter.left
+        delegating = [call for call in calls if call.name == DELEGATE] if left else []
+        if delegating:
+            found = shares(left, [_wish(call) for call in delegating])
             self._shares = {call.id: each for call, each in zip(delegating, found, strict=True)}
 
     def share_of(self, call_id: str, wish: Budget) -> Budget | None:
@@ -68,9 +68,10 @@ class Chain:
 
     def expense_of(self, call_id: str) -> Mapping[str, float]:
         """Return what the child of a call may spend of the budgets that limit the turn, by the fields of `Expense`."""
-        share, left = self._shares.get(call_id), {} if self.meter is None else self.meter.left
-        if share is None:
+        share = self._shares.get(call_id)
+        if share is None or self.meter is None:
             return {}
+        left = self.meter.left
         return {figure: limit for kind, figure, limit in share.limits if FIELDS[kind] in left}
 
 

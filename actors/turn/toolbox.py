@@ -186,6 +186,7 @@ class ToolRun:
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _places: Mapping[str, int] = attrs.field(factory=dict)  # of the calls, by id
+    _shown: dict[str, ToolCall] = attrs.field(factory=dict)  # the calls as their tools see them, by id
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
     _detached: dict[WaitKey, Callable[[], None]] = attrs.field(factory=dict)  # begin the calls for the background
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
@@ -211,9 +212,9 @@ class ToolRun:
                 self.emit(ToolCallRequested(call.id, call.name, call.args))
         for number, call in enumerate(calls, 1):
             left = self.left.get(call.id)
-            waits = left is not None and left.state == "waiting"
-            if left is not None and not (waits and self._given_wait(call, self.before + number) is None):
-                self._go_on(call, left, self.before + number)
+            given = None if left is None or left.result is not None else self._given_wait(call, self.before + number)
+            if left is not None and not (left.state == "waiting" and given is None):
+                self._go_on(call, left, given, self.before + number)
             elif number > allowed:
                 self._refuse(call, refusal)
             else:
@@ -416,13 +417,15 @@ class ToolRun:
             self._starts.append(partial(self._run_one, call, tool, bound, number))
         return None
 
-    def _go_on(self, call: ToolUseBlock, left: KeptCall, number: int) -> None:
-        """Take the result of a call that an earlier process has left, or go on with it as its tool says."""
+    def _go_on(self, call: ToolUseBlock, left: KeptCall, given: Wait | None, number: int) -> None:
+        """Take the result of a call that an earlier process has left, or go on with it as its tool says.
+
+        It may wait for a result, which may be `given` by now.
+        """
         tool = self._tool_of(call)
         if left.result is not None:
             self.results[call.id] = left.result
             return
-        given = self._given_wait(call, number)
         if given is not None and is_elsewhere(given):
             self._since(call, given)
             self._ran.add(call.id)
@@ -432,7 +435,10 @@ class ToolRun:
         returned = returned and tool is not None and tool.of_client
         if given is not None and not returned and (left.state == "waiting" or given.state == "answered"):
             self._since(call, given)
-            self._hold(call, given, partial(self._give, call))
+            if given.state == "answered":
+                self._take(call, given)
+            else:
+                self._hold(call, given, partial(self._give, call))
             return
         reports = tool is not None and tool.restart == "report" and not returned
         if tool is None or reports or (self.approvals is not None and self.approvals.denied(tool)):
@@ -543,9 +549,13 @@ class ToolRun:
         return next((wait for wait in open_ if wait.request == request_id), None)
 
     def _place(self, call: ToolUseBlock, number: int) -> ToolCall:
-        """Return a call as its tool sees it."""
-        place = (self.session_id, self.turn, number)
-        return ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens)
+        """Return a call as its tool sees it, always the same one: it takes time to make its key."""
+        shown = self._shown.get(call.id)
+        if shown is None:
+            place = (self.session_id, self.turn, number)
+            shown = ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens)
+            self._shown[call.id] = shown
+        return shown
 
     async def wait_for_result(self, call: ToolUseBlock, wait: Wait) -> None:
         """Let a running call wait for a result that somebody else gives: as a row of the store, or else in its task.
@@ -572,7 +582,10 @@ class ToolRun:
 
     async def _give(self, call: ToolUseBlock, wait: Wait) -> None:
         """Give a call the result that it has waited for."""
-        wait = await self._with_answer(wait)
+        self._take(call, await self._with_answer(wait))
+
+    def _take(self, call: ToolUseBlock, wait: Wait) -> None:
+        """Give a call the result of its wait, which is over."""
         result = wait.result
         if result is None:
             self._gives_up(wait)

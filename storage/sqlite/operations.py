@@ -79,7 +79,7 @@ _SAVE_AFTER: Final = f"""
     WHERE session_id = column1 AND {_FENCE.format("column")} AND message_count = column20 AND last_seq = column21
     RETURNING session_id, key, change
 """
-_LAST_CHANGE: Final = f"SELECT {NEXT_CHANGE} - 1"
+LAST_CHANGE: Final = f"SELECT {NEXT_CHANGE} - 1"
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
 # A session that is stored already has its name, or had it until it was archived.
 _NAMESAKE: Final = f"""
@@ -171,7 +171,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
 def _save(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> dict[str, int]:
     """Change the rows of sessions that have turns already; return the keys of those that are not to be refused."""
     values: list[Any] = []
-    change = db.execute(_LAST_CHANGE).get
+    change = db.execute(LAST_CHANGE).get
     for turn in turns:
         if turn.base is not None:
             change += 1

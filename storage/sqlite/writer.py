@@ -91,7 +91,6 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     EndInputs: enqueue.end_inputs,
     StoreAnswer: operations.store_answer,
     Fork: forking.fork,
-    Delegate: delegating.delegate,
     RequestHandover: handover.request,
     DeclineHandover: handover.decline,
     Audit: audit.audit,
@@ -124,13 +123,15 @@ class SqliteOperation(Operation[R_co]):
 
 
 def apply(run: Sequence[Operation[Any]], db: apsw.Connection, holder: Holder) -> Sequence[Any | WarrenError]:
-    """Apply turns of different sessions, or one other operation, inside an open transaction.
+    """Apply turns of different sessions, children that are made, or one other operation, in an open transaction.
 
     Returns the result or the refusal of each. Raises apsw.Error.
     """
     first = run[0]
     if isinstance(first, Commit):
         return operations.commit_all(cast("Sequence[Commit]", run), db, holder)
+    if isinstance(first, Delegate):
+        return delegating.delegate_all(cast("Sequence[Delegate]", run), db, holder)
     applier = APPLIERS.get(type(first))
     try:
         if applier is not None:
@@ -141,18 +142,23 @@ def apply(run: Sequence[Operation[Any]], db: apsw.Connection, holder: Holder) ->
 
 
 def _runs(group: Iterable[Operation[Any]]) -> Iterator[list[Operation[Any]]]:
-    """Cut a group into turns of different sessions, which few statements store together, and any other operation."""
-    turns: dict[str, Operation[Any]] = {}
+    """Cut a group into runs: of turns, or of new children, which few statements store together, and others alone.
+
+    All of a run are of different sessions, and none makes a child of a child that it makes.
+    """
+    run: dict[str, Operation[Any]] = {}
+    kind: type | None = None
     for operation in group:
-        if turns and (operation.session_id in turns or not isinstance(operation, Commit)):
-            yield list(turns.values())
-            turns = {}
-        if isinstance(operation, Commit):
-            turns[operation.session_id] = operation
+        parent = operation.place.session_id if isinstance(operation, Delegate) else None
+        if run and (type(operation) is not kind or operation.session_id in run or parent in run):
+            yield list(run.values())
+            run = {}
+        if isinstance(operation, Commit | Delegate):
+            run[operation.session_id], kind = operation, type(operation)
         else:
             yield [operation]
-    if turns:
-        yield list(turns.values())
+    if run:
+        yield list(run.values())
 
 
 @define

@@ -112,8 +112,8 @@ PLANTED: Final[Sequence[Planted]] = (
         """        if left.result is not None:
             self.results[call.id] = left.result
             return
-        given""",
-        """        given""",
+        if given""",
+        """        if given""",
         "A result that is stored is never forgotten.",
         "results_stay",
         soon=True,

@@ -1,5 +1,6 @@
 """Ids of sessions and inputs: UUIDs. The runtime makes them, never a client."""
 
+import hashlib
 import os
 import time
 import uuid
@@ -25,10 +26,10 @@ def id_beside(session_id: str, key: str) -> str:
     It sorts beside a session, whose time of creation it has.
     """
     try:
-        time_bits = uuid.UUID(session_id).int >> 80 << 80
+        time_digits = uuid.UUID(session_id).hex[:12]
     except ValueError:
-        time_bits = 0
-    value = time_bits | uuid.uuid5(uuid.NAMESPACE_OID, key).int & (1 << 80) - 1
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(uuid.UUID(int=value))
+        time_digits = "0" * 12
+    # The digits of `uuid.uuid5`, with the version and the variant of a UUIDv7.
+    named = hashlib.sha1(uuid.NAMESPACE_OID.bytes + key.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(named[16], 16) & 3]
+    return f"{time_digits[:8]}-{time_digits[8:]}-7{named[13:16]}-{variant}{named[17:20]}-{named[20:32]}"
