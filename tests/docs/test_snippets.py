@@ -32,6 +32,7 @@ READ_HERE: Final = (
         "durable-turns",
         "embedding",
         "errors",
+        "examples",
         "glossary",
         "inbox",
         "index",

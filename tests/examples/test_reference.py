@@ -1,0 +1,92 @@
+"""The programs that the reference takes its examples from do what they show."""
+
+import re
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+EXAMPLES = ROOT / "examples"
+SHOWN = {
+    "turn_log": [
+        "  1 the turn begins: Are there carrots?",
+        "  2 step 0",
+        "  3 attempt 2 of 3 follows: overloaded",
+        "  4 the model wants stock({'article': 'carrots'})",
+        "  5 stock runs",
+        "  6 stock ends after 0 s",
+        "  8 5 tokens read, 6 written (tool_use)",
+        "  9 step 1",
+        " 13 the model says: Five are left.",
+        " 14 1 tokens read, 4 written (end_turn)",
+        " 15 the turn ends: Five are left.",
+        "    the turn has no more events",
+    ],
+    "after_errors": [
+        "PROVIDER_ERROR: look at the request and the key: forbidden",
+        "BUDGET_EXHAUSTED: raise the budget of steps, or end here",
+        "INVALID_PARAMS: mend the call at $.prompt",
+        "SESSION_NOT_FOUND: forget its id",
+    ],
+    "transcript": [
+        "# Seven.",
+        "5 messages, 16 tokens",
+        "> Be brief.",
+        "**You:** How many carrots?",
+        "- `beds.txt`",
+        "**Model:** Let me see.",
+        "- calls `count` with {'what': 'carrots'}",
+        "- gets: 7",
+        "**Model:** Seven.",
+    ],
+    "own_model": ["There are five beds."],
+    "production": ["ok"],
+    "careful_tools": [
+        "None",
+        "Expected `int`, got `str` - at `$.cents`",
+        "more than 10000 cents need a person",
+        "receipt 1 for 17",
+        "receipt 1 for 17",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_program_shows_what_it_is_about(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a reader runs it, without a key and without a database."""
+    for variable in ("DATABASE_URL", "ORDERS_MCP"):
+        monkeypatch.delenv(variable, raising=False)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out.splitlines() == SHOWN[name]
+
+
+@pytest.mark.outside
+def test_the_tests_of_a_desk_pass() -> None:
+    """By themselves, with the plugin that is installed."""
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(EXAMPLES),
+        "-c",
+        "/dev/null",
+    )
+    ran = subprocess.run((*command, str(EXAMPLES / "test_desk.py")), capture_output=True, text=True, check=False)
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_each_program_is_on_the_page() -> None:
+    """And no other."""
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+\.py)`", page, re.MULTILINE)) == sorted(
+        each.name for each in EXAMPLES.glob("*.py")
+    )
