@@ -54,7 +54,9 @@ def _table(name: str, columns: str, bulk: str) -> Table:
 # body of a blob is hexadecimal.
 TABLES: Final = (
     _table(
-        "sessions", f"key, {COLUMNS}, peer, delegated_by, unreleased, epoch, messages_from, events_after", "details"
+        "sessions",
+        f"key, {COLUMNS}, peer, delegated_by, agent, unreleased, epoch, messages_from, events_after",
+        "details",
     ),
     _table("messages", "session, position, created_at, body", "body"),
     _table("compactions", f"session, key, {COMPACTION}", "summary"),

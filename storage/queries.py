@@ -245,8 +245,8 @@ class SessionList(Query[Rows[SessionRecord]]):
     """A page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
 
     A damaged row takes a place of the page, and is named beside it. The read costs as much as the page and `offset`,
-    for histories of any length; with `labels` that few of many sessions carry, as an index of all sessions; with
-    `in_turn` as all sessions with an open turn, with `delegated_by` as all children of that session.
+    for histories of any length, also with `agent`; with `labels` that few of many sessions carry, as an index of all
+    sessions; with `in_turn` as all sessions with an open turn, with `delegated_by` as all children of that session.
     """
 
     tenant: str
@@ -256,6 +256,7 @@ class SessionList(Query[Rows[SessionRecord]]):
     include_archived: bool = False
     in_turn: InTurn | None = None
     delegated_by: str | None = None
+    agent: str | None = None
 
 
 @frozen

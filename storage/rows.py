@@ -202,6 +202,11 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     )
 
 
+def agent_of(record: SessionRecord) -> str | None:
+    """Return the name by which a session is found among those of its agent."""
+    return None if record.agent is None else record.agent.name
+
+
 def details_text(record: SessionRecord) -> str:
     """Return the column `details` of a record."""
     # Not a `_Details`, which `codec.encode` takes apart field by field. Defaults are told by identity: a comparison of

@@ -158,6 +158,8 @@ def _list(store: Contents, query: ask.SessionList) -> Rows[SessionRecord]:
     if (parent := query.delegated_by) is not None:
         children = {each.record.session_id for each in store.sessions.values() if each.is_child_of(parent)}
         matching = (each for each in matching if each.session_id in children)
+    if query.agent is not None:
+        matching = (each for each in matching if each.agent is not None and each.agent.name == query.agent)
     if (turn := query.in_turn) is not None:
         matching = (each for each in matching if _is_in(each, turn))
     return _rows(heapq.nsmallest(query.offset + query.limit, matching, key=_newest_first)[query.offset :])

@@ -33,6 +33,7 @@ WITH_TURNS: Final = 13
 WITH_WAITS: Final = 14
 """The first version of the schema in which a turn can wait without a task."""
 WITH_CHILDREN: Final = 17
+WITH_AGENTS: Final = 18
 """The first version of the schema with sessions that work for others."""
 NO_TENANT: Final = "lost-and-found"
 """The tenant that a session gets if nobody can tell whose it was: none that has callers."""
@@ -75,7 +76,7 @@ class _Table:
 
 
 def _check_session(row: tuple[Any, ...]) -> None:
-    *record, holder, epoch, change, messages_from, events_after, peer, delegated_by = row
+    *record, holder, epoch, change, messages_from, events_after, peer, delegated_by, agent = row
     found = rows.row_to_record(tuple(record))
     if not TENANT.fullmatch(found.tenant):
         raise ValueError("tenant is no name of a tenant")
@@ -94,6 +95,8 @@ def _check_session(row: tuple[Any, ...]) -> None:
         rows.text_in(peer, "peer")
     if delegated_by is not None:
         rows.text_in(delegated_by, "delegated_by")
+    if agent is not None:
+        rows.text_in(agent, "agent")
 
 
 def _check_message(row: tuple[Any, ...]) -> None:
@@ -213,7 +216,7 @@ def _check_blob(row: tuple[Any, ...]) -> None:
         raise ValueError("body is not bytes")
 
 
-_OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer, delegated_by"
+_OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer, delegated_by, agent"
 _BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {rows.DELETED})"
 _BESIDE: Final = "FROM (SELECT {}, NULL AS session FROM {})"
 _TABLES: Final[Mapping[str, _Table]] = {
@@ -278,6 +281,7 @@ _ADDED: Final[tuple[tuple[int, Mapping[str, str]], ...]] = (
     (WITH_TURNS, {"turn": "NULL"}),
     (WITH_WAITS, {"wakes": "NULL"}),
     (WITH_CHILDREN, {"delegated_by": "NULL"}),
+    (WITH_AGENTS, {"agent": "NULL"}),
 )
 """The columns of sessions that came with a version of the schema, and the values that older rows get."""
 
@@ -493,9 +497,10 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     changes = [f"{name} = {_ANEW[name]}" for name in bad]
     changes += [f"{name} = {_now()}" for name in ("created_at", "updated_at") if not _good_time(values[name])]
     changes += [] if _good_text(values["session_id"]) else [f"session_id = '{new_session_id()}'"]
-    if values["delegated_by"] is not None and not _good_text(values["delegated_by"]):
-        db.execute("REINDEX sessions_delegated")  # a value of another type is not found there to be replaced
-        db.execute("UPDATE sessions SET delegated_by = NULL WHERE key = ?", (row.rowid,))  # no other change is taken
+    for name, index in (("delegated_by", "sessions_delegated"), ("agent", "sessions_of_agent")):
+        if values[name] is not None and not _good_text(values[name]):
+            db.execute(f"REINDEX {index}")  # a value of another type is not found there to be replaced
+            db.execute(f"UPDATE sessions SET {name} = NULL WHERE key = ?", (row.rowid,))  # no other change is taken
     # One by one: a column may be restored from another one that was damaged.
     for change in changes:
         db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
@@ -504,7 +509,8 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     )
     db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))
     parent = "details ->> '$.delegation.session_id'"
-    db.execute(f"UPDATE sessions SET delegated_by = {parent} WHERE key = ?", (row.rowid,))
+    agent = "details ->> '$.agent.name'"
+    db.execute(f"UPDATE sessions SET delegated_by = {parent}, agent = {agent} WHERE key = ?", (row.rowid,))
     db.execute(
         "UPDATE waits SET tenant = (SELECT tenant FROM sessions WHERE key = ?1) WHERE session = ?1", (row.rowid,)
     )

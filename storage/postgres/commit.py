@@ -25,6 +25,7 @@ from warren.storage.rows import (
     DELETED,
     OPEN,
     WAIT,
+    agent_of,
     call_to_row,
     microseconds,
     record_to_row,
@@ -37,9 +38,9 @@ MOST: Final = 200
 """Turns of one statement: the literals of more would keep the event loop waiting."""
 SESSION: Final = (
     *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
-    *("text", "text", "text", "int8", "text", "text", "int8", "int8", "int8"),
+    *("text", "text", "text", "int8", "text", "text", "text", "int8", "int8", "int8"),
 )
-_NAMES: Final = f"{COLUMNS}, marks, peer, epoch, base_count, base_seq"
+_NAMES: Final = f"{COLUMNS}, marks, peer, agent, epoch, base_count, base_seq"
 MESSAGE: Final = ("text", "int8", "int8", "text")
 _EVENT: Final = ("text", "int8", "int8", "int8", "text", "text")
 _MOVE: Final = ("text", "int8", "int8", "int8", "int8", "int8", "text", "int8")
@@ -81,8 +82,8 @@ WITH gate AS (
     WHERE holder = $2::int AND generation = $3::int8 AND groups = $4::int8
         AND (SELECT hooks FROM warren.meta) IS NOT DISTINCT FROM $5::int8 RETURNING holder
 ), saved AS (
-    INSERT INTO warren.sessions ({COLUMNS}, marks, peer, epoch, holder)
-    SELECT {COLUMNS}, marks::text[], peer, epoch, gate.holder FROM unnest({_SESSIONS}) AS given({_NAMES}), gate
+    INSERT INTO warren.sessions ({COLUMNS}, marks, peer, agent, epoch, holder)
+    SELECT {COLUMNS}, marks::text[], peer, agent, epoch, gate.holder FROM unnest({_SESSIONS}) AS given({_NAMES}), gate
     WHERE base_count IS NULL OR EXISTS (
         SELECT FROM warren.sessions s
         WHERE s.session_id = given.session_id AND s.message_count = base_count AND s.last_seq = base_seq)
@@ -91,7 +92,7 @@ WITH gate AS (
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
         last_seq = excluded.last_seq, head = excluded.head, title = coalesce(sessions.title, excluded.title),
         details = excluded.details, turn = excluded.turn, wakes = excluded.wakes,
-        peer = coalesce(sessions.peer, excluded.peer)
+        peer = coalesce(sessions.peer, excluded.peer), agent = excluded.agent
     WHERE sessions.state <> {DELETED} AND sessions.holder = excluded.holder AND sessions.epoch = excluded.epoch
     RETURNING key AS session, session_id, tenant
 ), added_messages AS (
@@ -254,7 +255,7 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         row = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
         marks = array(marks_of(record.labels))
         base = commit.base or (None, None)
-        sessions.append((*row, marks, None if peer is None else peer.name, commit.lease.epoch, *base))
+        sessions.append((*row, marks, None if peer is None else peer.name, agent_of(record), commit.lease.epoch, *base))
         for message in commit.messages:
             messages.append((name, message.position, microseconds(message.created_at), message.body))
         for each in map(row_of, commit.events):

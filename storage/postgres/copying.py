@@ -61,6 +61,7 @@ _TEXT_KEYS: Final = frozenset(
     {
         ("inbox", "id"),
         ("sessions", "delegated_by"),
+        ("sessions", "agent"),
         ("inbox", "key"),
         ("creations", "key"),
         ("usage", "priced"),

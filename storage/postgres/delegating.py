@@ -19,7 +19,7 @@ from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.reading import OF, Reading, record_of
 from warren.storage.queries import Children
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
-from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row, sound_waits
+from warren.storage.rows import COLUMNS, DELETED, OPEN, agent_of, microseconds, record_to_row, sound_waits
 
 # The locks of `inbox.lock` keep the counts of the parents' children exact, and their turns from ending meanwhile.
 _PARENTS: Final = "SELECT session_id, key, state FROM warren.sessions WHERE session_id = ANY ($1::text[])"
@@ -42,13 +42,13 @@ _COUNTS: Final = f"""
 """
 # Few have so many at all: else each of a thousand children would have all those before it counted.
 _MANY: Final = "SELECT FROM warren.sessions WHERE delegated_by = $1 LIMIT 1 OFFSET $2::int8"
-_CHILD: Final = (*SESSION[: len(COLUMNS.split(","))], "text", "text")
+_CHILD: Final = (*SESSION[: len(COLUMNS.split(","))], "text", "text", "text")
 _CHILDREN, _MESSAGES, _PROMPTS = arguments_of(3, _CHILD, MESSAGE, ("text", "text", "text", "text"))
 _ADD: Final = f"""
 WITH added AS (
-    INSERT INTO warren.sessions ({COLUMNS}, marks, delegated_by, holder, epoch)
-    SELECT {COLUMNS}, marks::text[], delegated_by, $1::int, $2::int8
-    FROM unnest({_CHILDREN}) AS given({COLUMNS}, marks, delegated_by) RETURNING key AS session, session_id
+    INSERT INTO warren.sessions ({COLUMNS}, marks, delegated_by, agent, holder, epoch)
+    SELECT {COLUMNS}, marks::text[], delegated_by, agent, $1::int, $2::int8
+    FROM unnest({_CHILDREN}) AS given({COLUMNS}, marks, delegated_by, agent) RETURNING key AS session, session_id
 ), added_messages AS (
     INSERT INTO warren.messages (session, position, created_at, body)
     SELECT session, position, at, body FROM unnest({_MESSAGES}) AS given(session_id, position, at, body)
@@ -144,7 +144,7 @@ def _rows(children: Sequence[tuple[Delegate, str, SessionRecord]]) -> list[Value
     for operation, parent, record in children:
         name, prompt = escaped(record.session_id), operation.prompt
         row = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
-        sessions.append((*row, array(marks_of(record.labels)), parent))
+        sessions.append((*row, array(marks_of(record.labels)), parent, agent_of(record)))
         messages += [(name, each.position, microseconds(each.created_at), each.body) for each in operation.messages]
         prompts.append((name, escaped(prompt.input_id), prompt.key, codec.encode(prompt)))
     return arrays((sessions, messages, prompts), (_CHILD, MESSAGE, ("text",) * 4))

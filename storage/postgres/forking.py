@@ -15,7 +15,7 @@ from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.reading import compaction_of, record_of
 from warren.storage.refusals import not_found
-from warren.storage.rows import COLUMNS, COMPACTION, DELETED, corrupt, record_to_row
+from warren.storage.rows import COLUMNS, COMPACTION, DELETED, agent_of, corrupt, record_to_row
 
 # The lock keeps the session from being deleted while its rows are copied; turns of it are stored all the same.
 _SOURCE: Final = f"""
@@ -24,7 +24,8 @@ _SOURCE: Final = f"""
 _PLACES: Final = ", ".join(f"${number}" for number in range(1, len(COLUMNS.split(",")) + 1))
 # Without a holder: the first turn claims the lease.
 _ADD: Final = f"""
-    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from) VALUES ({_PLACES}, $18::text[], $19::int8)
+    INSERT INTO warren.sessions ({COLUMNS}, marks, messages_from, agent)
+    VALUES ({_PLACES}, $18::text[], $19::int8, $20)
     RETURNING key
 """
 _COPY_MESSAGES: Final = """
@@ -71,7 +72,7 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
     record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
     count = record.message_count
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
-    new = await db.value(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count))
+    new = await db.value(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count), agent_of(record))
     await db.fetch(_COPY_MESSAGES, new, session, count)
     await attachments.share(db, session, new)
     if original.newest_move is not None:

@@ -119,7 +119,7 @@ _BURY: Final = f"""
         erasures AS (INSERT INTO warren.erasures VALUES ($2) ON CONFLICT DO NOTHING)
     UPDATE warren.sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0,
         head = 0, labels = '{{}}', marks = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL,
-        delegated_by = NULL, turn = NULL, wakes = NULL, messages_from = 0, events_after = 0
+        delegated_by = NULL, agent = NULL, turn = NULL, wakes = NULL, messages_from = 0, events_after = 0
     WHERE key = $1::int8
 """
 # Texts of which no two are the same, so that the server does not compress them away.

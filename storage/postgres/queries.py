@@ -363,7 +363,7 @@ async def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
 
 async def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     archived, values = query.include_archived, (query.limit, query.offset, query.tenant)
-    if not query.labels and query.in_turn is None and query.delegated_by is None:
+    if not query.labels and query.in_turn is None and query.delegated_by is None and query.agent is None:
         rows = await at.db.fetch(_page(COLUMNS, COLUMNS, "", include_archived=archived), *values)
     else:
         # By the login role. Behind row-level security the index of the labels is not used, as the server cannot know
@@ -375,6 +375,9 @@ async def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
         if query.delegated_by is not None:
             conditions.append(f"AND delegated_by = ${len(values) + len(more) + 1}")
             more.append(escaped(query.delegated_by))
+        if query.agent is not None:
+            conditions.append(f"AND agent = ${len(values) + len(more) + 1}")
+            more.append(query.agent)
         if query.in_turn is not None:
             conditions.append(f"AND key = ANY (${len(values) + len(more) + 1}::int8[])")
             more.append(array(await _in_turn(at, query.tenant, query.in_turn)))

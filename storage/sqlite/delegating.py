@@ -17,7 +17,16 @@ from warren.storage.lending import lend
 from warren.storage.operations import FIRST, Delegate
 from warren.storage.queries import Children
 from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
-from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row, row_to_record, sound_waits
+from warren.storage.rows import (
+    COLUMNS,
+    DELETED,
+    OPEN,
+    agent_of,
+    microseconds,
+    record_to_row,
+    row_to_record,
+    sound_waits,
+)
 from warren.storage.sqlite import audit, inbox, waits
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.lease import Holder
@@ -42,7 +51,7 @@ _COUNTS: Final = f"""
 """
 # Few have so many at all: else each of a thousand children would have all those before it counted.
 _MANY: Final = "SELECT 1 FROM sessions WHERE delegated_by = ? LIMIT 1 OFFSET ?"
-_CHILD: Final = (*COLUMNS.split(","), "delegated_by", "holder", "epoch", "change")
+_CHILD: Final = (*COLUMNS.split(","), "delegated_by", "agent", "holder", "epoch", "change")
 _ADD: Final = f"INSERT INTO sessions ({','.join(_CHILD)}) VALUES {{rows}} RETURNING session_id, key"
 _ADD_MESSAGES: Final = "INSERT INTO messages (session, position, created_at, body) VALUES {rows}"
 _ADD_PROMPTS: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES {rows} RETURNING session, number"
@@ -136,7 +145,14 @@ def _add(children: Sequence[tuple[Delegate, SessionRecord]], db: apsw.Connection
     """Add the rows of children, each with its record; return the numbers of their prompts."""
     sessions, messages, prompts = list[Any](), list[Any](), list[Any]()
     for change, (operation, record) in enumerate(children, db.execute(LAST_CHANGE).get + 1):
-        sessions += *record_to_row(record), operation.place.session_id, holder.key, FIRST.epoch, change
+        sessions += (
+            *record_to_row(record),
+            operation.place.session_id,
+            agent_of(record),
+            holder.key,
+            FIRST.epoch,
+            change,
+        )
     keys = dict(execute_rows(db, _ADD, len(_CHILD), sessions))
     for operation, _ in children:
         key, prompt = keys[operation.session_id], operation.prompt

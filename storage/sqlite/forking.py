@@ -26,7 +26,7 @@ from warren.storage.rows import (
 from warren.storage.sqlite import attachments, audit
 from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import PLACES
+from warren.storage.sqlite.operations import PLACES, set_agent
 
 _SOURCE: Final = (
     f"SELECT {raw(COLUMNS)}, key, {raw('messages_from')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -70,6 +70,7 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
     record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
     count = record.message_count
     new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
+    set_agent(db, new, record)
     db.execute(_COPY_MESSAGES, (new, key, count))
     db.execute(_COPY_COMPACTIONS, (new, key, count))
     attachments.share(db, key, new)

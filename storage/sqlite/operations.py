@@ -16,7 +16,7 @@ from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.conversation.inputs import retiring
 from warren.conversation.log_rows import LogItem, row_of
-from warren.conversation.records import CompactionEntry, EventRow
+from warren.conversation.records import CompactionEntry, EventRow, SessionRecord
 from warren.conversation.waits import forgetting
 from warren.storage.operations import (
     Archive,
@@ -81,6 +81,8 @@ _SAVE_AFTER: Final = f"""
 """
 LAST_CHANGE: Final = f"SELECT {NEXT_CHANGE} - 1"
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
+# Apart from the other columns, which each commit writes: most find the agent there.
+_AGENT: Final = "UPDATE sessions SET agent = ?1 WHERE key = ?2 AND agent IS NOT ?1"
 # A session that is stored already has its name, or had it until it was archived.
 _NAMESAKE: Final = f"""
     SELECT 1 FROM sessions WHERE tenant = ? AND peer = ? AND state = {OPEN}
@@ -123,7 +125,7 @@ _LABEL: Final = f"""
 """
 _BURY: Final = f"""
     UPDATE sessions SET state = {DELETED}, model = '', turns = 0, steps = 0, message_count = 0, last_seq = 0, head = 0,
-        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, delegated_by = NULL,
+        labels = '{{}}', details = '{{}}', title = NULL, peer = NULL, holder = NULL, delegated_by = NULL, agent = NULL,
         turn = NULL, wakes = NULL, messages_from = 0, events_after = 0, change = {NEXT_CHANGE}
     WHERE key = ?
 """
@@ -156,6 +158,7 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
             db.execute(_ADD_COMPACTION, _compaction_values(key, turn.compaction))
         if turn.record.options.peer is not None:
             db.execute(_NAME, (turn.record.options.peer.name, key))
+        set_agent(db, key, turn.record)
         if turn.settles or turn.calls or turn.waits:
             steps.append((key, turn))
     execute_rows(db, _ADD_MESSAGES, 4, messages)
@@ -166,6 +169,12 @@ def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> 
     if steps:
         open_turns.set_calls(db, steps)
     return outcomes
+
+
+def set_agent(db: apsw.Connection, key: int, record: SessionRecord) -> None:
+    """Have a session be found by its agent."""
+    if record.agent is not None:
+        db.execute(_AGENT, (record.agent.name, key))
 
 
 def _save(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> dict[str, int]:

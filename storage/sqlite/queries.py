@@ -4,7 +4,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -288,19 +288,22 @@ def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     if query.delegated_by is not None:
         values = (*values, query.delegated_by)
         table = f"{table} " if turn is not None else "sessions INDEXED BY sessions_delegated"
-    child = query.delegated_by is not None
+    if query.agent is not None:
+        values = (*values, query.agent)
+        table = "sessions INDEXED BY sessions_of_agent" if table == "sessions" else table
+    filters = [name for name in ("delegated_by", "agent") if getattr(query, name) is not None]
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
     wanted = (*(f"= {state}" for state in states), *_NO_STATE)
-    arms = " UNION ALL ".join(_arm(state, len(labels), table, child=child) for state in wanted)
+    arms = " UNION ALL ".join(_arm(state, len(labels), table, filters) for state in wanted)
     page = f"SELECT key FROM ({arms} ORDER BY updated_at DESC, session_id LIMIT ? OFFSET ?)"
     sql = f"{chosen}SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
     rows: list[Any] = at.db.execute(sql, (*given, *(values * len(wanted)), query.limit, query.offset)).fetchall()
     return Rows(rows, row_to_record, lambda row: shown(row[0]))
 
 
-def _arm(state: str, labels: int, table: str, *, child: bool) -> str:
+def _arm(state: str, labels: int, table: str, filters: Iterable[str]) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
-    conditions = ["tenant = ?", f"state {state}", *[label] * labels, *["delegated_by = ?"] * child]
+    conditions = ["tenant = ?", f"state {state}", *[label] * labels, *(f"{name} = ?" for name in filters)]
     return f"SELECT key, updated_at, session_id FROM {table} WHERE {' AND '.join(conditions)}"
 
 

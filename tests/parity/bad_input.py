@@ -182,6 +182,7 @@ BAD: Final = (
     Bad("session/list", {"labels": "red"}, "$.labels"),
     Bad("session/list", {"include_archived": "perhaps"}, "$.include_archived"),
     Bad("session/list", {"turn_state": "asleep"}, "$.turn_state"),
+    Bad("session/list", {"agent": "an agent"}, "$.agent"),
     Bad("session/list", {"nonsense": "1"}, "$.nonsense"),
     _about("session/history", "$.limit", limit=0),
     _about("session/history", "$.offset", offset="first"),

@@ -360,6 +360,7 @@ async def test_what_waits_for_others_stays(tmp_path: Path) -> None:
         gardener = await service.agent("gardener")
         assert (gardener.spec.instructions, gardener.here) == ("Keep the plants alive.", False)
         assert child.agent == AgentRef("gardener", gardener.version)
+        assert (await service.list(agent="gardener")).sessions == (child,)
 
 
 async def test_the_secret_of_tokens_stays(tmp_path: Path) -> None:

@@ -595,6 +595,7 @@ async def _list(service: FakeService, call: ListRequest) -> SessionPage:
         and (call.labels or {}).items() <= each.labels.items()
         and call.turn_state is None  # no turn of this service stays open
         and call.delegated_by is None  # no session of this service has children
+        and call.agent is None  # or an agent
     ]
     return SessionPage(tuple(shown[call.offset : call.offset + call.limit]))
 

@@ -26,6 +26,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
         "include_archived": True,
         "turn_state": "parked",
         "delegated_by": "s1",
+        "agent": "desk",
     },
     "session/read": {**ONE, "children": True},
     "session/history": {**ONE, "offset": 0, "limit": 3},

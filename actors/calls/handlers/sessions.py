@@ -47,7 +47,7 @@ async def list_(local: Local, call: ListRequest) -> SessionPage:
     """Return a page of the list of sessions."""
     local.supervisor.check_open()
     in_turn = None if call.turn_state is None else local.in_turn(call.turn_state)
-    page = call.offset, call.limit, call.labels or {}, call.include_archived, in_turn, call.delegated_by
+    page = call.offset, call.limit, call.labels or {}, call.include_archived, in_turn, call.delegated_by, call.agent
     records = await local.read(SessionList(local.principal.tenant, *page))
     turns = await local.open_turns(records)
     rows = [local.summary(each, turns.get(each.session_id)) for each in records]

@@ -14,6 +14,7 @@ from warren.base.fields import (
     OneOf,
     fits,
     is_flag,
+    is_name,
     is_text,
     is_whole,
     not_blank,
@@ -73,6 +74,7 @@ class ListRequest(Call[SessionPage]):
         include_archived: whether to return archived sessions too.
         turn_state: return only sessions with a turn that has not ended and is in this state, as `turn.state` of a row.
         delegated_by: return only the child sessions of this session.
+        agent: return only sessions of the agent of this name.
     """
 
     facts: ClassVar[Facts] = Facts(
@@ -88,6 +90,7 @@ class ListRequest(Call[SessionPage]):
     include_archived: bool = attrs.field(default=False, validator=is_flag)
     turn_state: TurnState | None = attrs.field(default=None, validator=optional(OneOf(TURN_STATES)))
     delegated_by: str | None = attrs.field(default=None, validator=optional(is_text))
+    agent: str | None = attrs.field(default=None, validator=optional(is_name))
 
 
 @frozen

@@ -25,6 +25,9 @@ async def agent_that_a_session_is_made_of(stage: Stage) -> None:
     first, *_ = (await service.history(view.session_id)).messages
     assert first.message == SystemMessage("Settle it.")
     assert [each.name for each in (await service.context(view.session_id)).tools] == ["look", "hold"]
+    found = await stage.one.call("session/list", agent="desk")
+    stage.well(found, "session/list", ids=[view.session_id])
+    stage.well(await stage.one.call("session/list", agent="clerk"), "session/list", ids=[])
     listed = stage.well(await stage.one.call("agents/list"), "agents/list")
     stage.same(listed, "agents/list", await service.agents())
     shown = stage.well(await stage.one.call("agents/get", name="desk"), "agents/get", here=True)

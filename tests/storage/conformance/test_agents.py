@@ -2,17 +2,20 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from tests.storage.conformance.homes import Home, done
+from tests.storage.conformance.test_children import child
 from tests.storage.samples import NOW, turn
 from warren.agents.spec import AgentSpec, StoredAgent
+from warren.calls.sessions import ForkRequest
 from warren.conversation.agents import AgentPin
 from warren.conversation.options import SessionOptions
 from warren.models.tools import ToolSpec
-from warren.storage.operations import KeepAgent
-from warren.storage.queries import AgentVersions, SessionRow
+from warren.storage.operations import Commit, Delete, Fork, KeepAgent
+from warren.storage.queries import AgentVersions, InTurn, SessionList, SessionRow
 from warren.storage.store import Store
 
 ONE = AgentSpec(
@@ -69,3 +72,31 @@ async def test_a_session_keeps_the_version_that_it_was_made_with(home: Home, tmp
         record = await store.read(SessionRow("a", "default"))
         assert record is not None
         assert record.agent == pin
+
+
+async def test_sessions_are_found_by_their_agent(home: Home, tmp_path: Path) -> None:
+    """With their forks and children, until they have another agent or are deleted; by their own tenant."""
+    async with home(tmp_path) as store:
+
+        def of(session_id: str, agent: AgentPin | None) -> Commit:
+            made = turn(session_id)
+            return attrs.evolve(made, record=made.record.changed(agent=agent))
+
+        async def listed(name: str, tenant: str = "default", **more: Any) -> list[str]:
+            return [each.session_id for each in await store.read(SessionList(tenant, agent=name, **more))]
+
+        desk, clerk = AgentPin("desk", ONE.version), AgentPin("clerk", CLERK.version)
+        await store.write([of("a", desk), of("b", clerk), of("c", None)])
+        await done(store, Fork("f", NOW + SECOND, ForkRequest("a"), "local"))
+        ours = child("d", "a")
+        await done(store, attrs.evolve(ours, record=ours.record.changed(agent=desk)))
+        assert await listed("desk") == ["f", "a", "d"]
+        assert await listed("desk", delegated_by="a") == ["d"]
+        assert await listed("desk", limit=1, offset=1) == ["a"]
+        assert await listed("clerk") == ["b"]
+        assert await listed("clerk", in_turn=InTurn("running")) == []
+        assert await listed("de") == await listed("desk", "other") == []
+        moved = turn("a", 1)
+        await done(store, attrs.evolve(moved, record=moved.record.changed(agent=clerk)))
+        await done(store, Delete("d"))
+        assert (await listed("desk"), sorted(await listed("clerk"))) == (["f"], ["a", "b"])

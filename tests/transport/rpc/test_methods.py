@@ -472,6 +472,7 @@ CALLS: list[tuple[str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
                 "include_archived": False,
                 "turn_state": None,
                 "delegated_by": None,
+                "agent": None,
             },
         ),
         {"sessions": []},

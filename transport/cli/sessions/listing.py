@@ -26,6 +26,7 @@ READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the 
     "warren sessions list --limit 10",
     "warren sessions list --all --label project=burrow",
     "warren sessions list --turn-state waiting",
+    "warren sessions list --agent desk",
     "warren sessions list --output json | jq -r '.sessions[].session_id'",
     name="list",
 )
@@ -34,6 +35,7 @@ READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the 
 @of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
 @of_field(ListRequest, "turn_state", variable=False)
 @of_field(ListRequest, "delegated_by", variable=False, metavar="SESSION")
+@of_field(ListRequest, "agent", variable=False, metavar="NAME")
 @label_option
 @reached_options
 def list_sessions(
@@ -41,13 +43,14 @@ def list_sessions(
     limit: int,
     turn_state: TurnState | None,
     delegated_by: str | None,
+    agent: str | None,
     *,
     archived: bool,
     options: Options,
 ) -> None:
     """List sessions, the one used last first.
 
-    Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
+    Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, agent, labels, title.
     """
     labels = dict(options.label)
     wanted = made(
@@ -58,6 +61,7 @@ def list_sessions(
         include_archived=archived,
         turn_state=turn_state,
         delegated_by=delegated_by,
+        agent=agent,
     )
     page = _page(options, wanted)
     show_result(options, page, tables.show_list, page)
@@ -78,10 +82,19 @@ def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> Sessi
     from warren.storage.sqlite.lease import Holder  # noqa: PLC0415 - as above; the package itself imports trio
 
     in_turn = None if wanted.turn_state is None else InTurn(wanted.turn_state)
-    page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived, in_turn, wanted.delegated_by
+    listed = SessionList(
+        options.user.tenant,
+        wanted.offset,
+        wanted.limit,
+        wanted.labels or {},
+        wanted.include_archived,
+        in_turn,
+        wanted.delegated_by,
+        wanted.agent,
+    )
     with _readable(store) as db:
         holder = Holder.of(store)
-        records = queries.answer(db, holder, SessionList(options.user.tenant, *page))
+        records = queries.answer(db, holder, listed)
         open_turns = [each.session_id for each in records if each.turn is not None]
         held = queries.answer(db, holder, Holders(open_turns)) if open_turns else {}
         living = {node.key for node in queries.answer(db, holder, LivingNodes())} if held else set()

@@ -23,12 +23,12 @@ END: Final = 12
 MINUTE: Final = 16
 """Characters of a time without its seconds."""
 SHORT: Final = 14
-"""Characters of a model's name, and of labels, on a narrow terminal."""
+"""Characters of the names of a model and of an agent, and of labels, on a narrow terminal."""
 LEAST: Final = 16
 """Characters of a title that are shown, if need be on several lines."""
 GAP: Final = 2
 """Characters between two columns."""
-COLUMNS: Final = ("session", "updated", "messages", "tokens", "state", "model", "labels", "title")
+COLUMNS: Final = ("session", "updated", "messages", "tokens", "state", "model", "agent", "labels", "title")
 
 
 def show_list(streams: Streams, page: views.SessionPage) -> None:
@@ -195,6 +195,7 @@ def _row(summary: views.SessionSummary) -> tuple[str, ...]:
         str(summary.total_tokens),
         summary.lifecycle if summary.turn is None else summary.turn.state,
         summary.model,
+        "" if summary.agent is None else summary.agent.name,
         labels(summary.labels),
         summary.title or "",
     )
@@ -217,9 +218,17 @@ def _used(rows: Sequence[tuple[str, ...]]) -> int:
 
 def _narrowed(session_id: str, updated: str, _messages: str, _tokens: str, state: str, *rest: str) -> tuple[str, ...]:
     """Return a row for a narrow terminal; a session is stored unless its row says otherwise."""
-    model, marks, title = rest
+    model, agent, marks, title = rest
     shown = "" if state == "stored" else state
-    return session_id[-END:], updated[:MINUTE], "", "", shown, _cut(model, SHORT), _cut(marks, SHORT), title
+    return (
+        session_id[-END:],
+        updated[:MINUTE],
+        "",
+        "",
+        shown,
+        *(_cut(each, SHORT) for each in (model, agent, marks)),
+        title,
+    )
 
 
 def _cut(text: str, width: int) -> str:
