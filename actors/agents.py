@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -31,15 +31,15 @@ class Agents:
         by_name: the agents.
     """
 
-    by_name: dict[str, Agent] = attrs.field(factory=dict)
+    by_name: dict[str, Agent[Any]] = attrs.field(factory=dict)
     _kept: set[tuple[str, str, str]] = attrs.field(factory=set)  # tenant, name and version that the store has
 
     @classmethod
-    def of(cls, agents: Iterable[Agent]) -> "Agents":
+    def of(cls, agents: Iterable[Agent[Any]]) -> "Agents":
         """Return the registry of some agents, whose names differ."""
         return cls({each.name: each for each in agents})
 
-    def add(self, agent: Agent, providers: Providers) -> None:
+    def add(self, agent: Agent[Any], providers: Providers) -> None:
         """Take an agent in, unless it is here. Raises InvalidParamsError if another one has its name."""
         known = self.by_name.get(agent.name)
         if known is None:
@@ -51,7 +51,7 @@ class Agents:
                 "agent.name", f"{agent.name!r} is the name of another agent here: {known.pin}"
             ).refusal()
 
-    def named(self, name: str) -> Agent:
+    def named(self, name: str) -> Agent[Any]:
         """Return the agent of a name. Raises InvalidParamsError at `$.agent` if there is none."""
         found = self.by_name.get(name)
         if found is None:
@@ -69,7 +69,7 @@ class Agents:
         agent = None if record.agent is None else self.by_name.get(record.agent.name)
         return NO_TOOLS if agent is None else agent.functions
 
-    def check(self, pin: AgentPin) -> Agent | None:
+    def check(self, pin: AgentPin) -> Agent[Any] | None:
         """Return the agent that runs a session in this process; None for one that needs no code.
 
         Raises AgentError(cause="agent_missing") if its agent has code, and this process does not have that.

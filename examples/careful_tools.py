@@ -6,7 +6,7 @@ import warren
 from warren import Config, open_supervisor
 from warren.events import ToolExecutionCompleted
 from warren.testing import ScriptedModel, call, say
-from warren.tools import ToolArgumentsError, ToolCall, ToolError, current_call
+from warren.tools import ToolArgumentsError, ToolContext, ToolError, current_call
 
 MOST = 10_000
 PAID: dict[str, str] = {}  # what a bank keeps, which pays once for each key
@@ -17,7 +17,7 @@ async def pay(order: str, cents: int) -> str:
     """Pay money back for an order."""
     if cents > MOST:
         raise ToolError(f"more than {MOST} cents need a person")  # the model gets this text
-    this: ToolCall = current_call()
+    this: ToolContext = current_call()
     return PAID.setdefault(this.key, f"receipt {len(PAID) + 1} for {order}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -50,7 +50,7 @@ async def open_supervisor(
     config: Config | None = None,
     *,
     tools: Iterable[Tool] = (),
-    agents: Iterable[Agent] = (),
+    agents: Iterable[Agent[Any]] = (),
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
@@ -92,7 +92,7 @@ async def open_host(
     config: Config | None = None,
     *,
     tools: Iterable[Tool] = (),
-    agents: Iterable[Agent] = (),
+    agents: Iterable[Agent[Any]] = (),
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,

@@ -113,7 +113,7 @@ class Service(RuntimeService):
 
     def session(
         self,
-        agent: Agent | str | None = None,
+        agent: Agent[Any] | str | None = None,
         *,
         id: str | None = None,  # noqa: A002 - as a session's attribute is named
         labels: Mapping[str, str] | None = None,

@@ -35,7 +35,7 @@ from warren.conversation.completion import CompletionToken
 from warren.conversation.inputs import Input
 from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.waits import NEVER, Wait
-from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolCall, ToolOutput, bounded
+from warren.models.tools import Handed, Remote, Tool, ToolArgumentsError, ToolContext, ToolOutput, bounded
 from warren.reports.audit import AuditEntry
 from warren.storage.operations import Lease
 
@@ -325,16 +325,16 @@ class BackgroundCalls:
         """Return the wait of a call as it is stored: an answer may be in the store and not be applied as yet."""
         return self.conversation.waits.get(running.wait.key, running.wait)
 
-    def _call(self, wait: Wait) -> ToolCall:
+    def _call(self, wait: Wait) -> ToolContext:
         origin, tokens = _origin_of(wait), self.shared.completions.maker(self.conversation.known.tenant)
         seen = (origin.turn, origin.number, origin.call_id, wait.name, wait.args, origin.prompt_key)
         tokens = tokens and attrs.evolve(tokens, wait_id=wait.wait_id)
-        return ToolCall(self.session_id, *seen, tokens)
+        return ToolContext(self.session_id, *seen, tokens)
 
     def _mark(self, origin: Origin, call: ToolUseBlock, wait_id: str) -> str:
         """Return what the completion tokens of a call have in common."""
         seen = (origin.turn, origin.number, origin.call_id, call.name, call.args, origin.prompt_key)
-        key = ToolCall(self.session_id, *seen).key
+        key = ToolContext(self.session_id, *seen).key
         return CompletionToken(self.conversation.known.tenant, self.session_id, wait_id, key, 0).mark
 
     def _until(self, data: Mapping[str, Any], token: str) -> datetime | None:

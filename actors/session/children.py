@@ -40,7 +40,7 @@ from warren.conversation.messages import SystemMessage
 from warren.conversation.options import MAX_TITLE, NO_OPTIONS, SessionOptions, TurnOptions, handed_down
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.conversation.waits import Wait
-from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
+from warren.models.tools import Awaited, Tool, ToolContext, ToolError, current_call, tool
 from warren.reports.audit import AuditEntry
 from warren.reports.tracing import caller
 from warren.storage.operations import NOTHING, UNKNOWN, Delegate, EndInputs, Sent
@@ -99,7 +99,7 @@ class Children:
         by: Accounts,
         payer: str,
         options: TurnOptions = NO_OPTIONS,
-        call: ToolCall | None = None,
+        call: ToolContext | None = None,
         waits: bool = False,
         lent: Expense = NO_EXPENSE,
         audit: AuditEntry | None = None,
@@ -162,7 +162,7 @@ class Children:
             accepted.take()
             return made
 
-    def _place(self, parent: SessionRecord, call: ToolCall | None, lent: Expense) -> Delegation:
+    def _place(self, parent: SessionRecord, call: ToolContext | None, lent: Expense) -> Delegation:
         """Return the place of a child below its parent. Raises InvalidParamsError if that is too deep."""
         above, most = parent.delegation, self._shared.config.limits.child_depth
         depth = 1 if above is None else above.depth + 1
@@ -347,7 +347,7 @@ async def _delegate(
         raise ToolError(f"not delegated: {exc.message.removeprefix('$.')}") from exc
 
 
-def _awaits(chain: Chain, call: ToolCall) -> Awaited:
+def _awaits(chain: Chain, call: ToolContext) -> Awaited:
     seconds = call.args.get("time_limit")
     limit = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
     data: dict[str, Any] = {"key": call.key, "child": child_of(call.session_id, call.key)}

@@ -22,7 +22,7 @@ from warren.conversation import codec
 from warren.conversation.inputs import Input
 from warren.conversation.peers import PeerInfo, PeerKind
 from warren.conversation.records import SessionRecord
-from warren.models.tools import Awaited, Tool, ToolCall, ToolError, current_call, tool
+from warren.models.tools import Awaited, Tool, ToolContext, ToolError, current_call, tool
 from warren.settings.config import Limits
 from warren.storage.queries import PeerNamed, SessionRow, WasTold
 from warren.storage.refusals import name_taken
@@ -273,7 +273,7 @@ async def _send_response(
     return "sent"
 
 
-def _awaits(most: float, call: ToolCall) -> Awaited | None:
+def _awaits(most: float, call: ToolContext) -> Awaited | None:
     """Return what a call waits for, for `most` seconds unless it says otherwise; None if it does not wait."""
     if call.args.get("wait") is not True:
         return None

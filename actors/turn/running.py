@@ -17,7 +17,7 @@ from warren.models.tools import (
     Handed,
     Remote,
     Tool,
-    ToolCall,
+    ToolContext,
     ToolOutput,
     Unfinished,
     asking,
@@ -96,7 +96,7 @@ class ToolRunner:
     async def run(
         self,
         work: Callable[[], Awaitable[object]],
-        call: ToolCall,
+        call: ToolContext,
         ask: Asking | None,
         limit: float | None,
     ) -> Ran:
@@ -151,6 +151,8 @@ class ToolRunner:
 
     async def invoke(self, tool: Tool, bound: Mapping[str, Any]) -> object:
         """Run a tool with its checked arguments, and return its result."""
+        if tool.context is not None:
+            bound = tool.in_context(bound)
         if tool.is_async:
             return await tool.call(**bound)
         guard, call = self.guard, partial(tool.call, **bound)

@@ -42,7 +42,7 @@ from warren.models.tools import (
     Handed,
     Tool,
     ToolArgumentsError,
-    ToolCall,
+    ToolContext,
     ToolError,
     ToolOutput,
     ToolSpec,
@@ -186,7 +186,7 @@ class ToolRun:
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _places: Mapping[str, int] = attrs.field(factory=dict)  # of the calls, by id
-    _shown: dict[str, ToolCall] = attrs.field(factory=dict)  # the calls as their tools see them, by id
+    _shown: dict[str, ToolContext] = attrs.field(factory=dict)  # the calls as their tools see them, by id
     _starts: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
     _detached: dict[WaitKey, Callable[[], None]] = attrs.field(factory=dict)  # begin the calls for the background
     _changed: dict[str, KeptCall] = attrs.field(factory=dict)
@@ -548,12 +548,12 @@ class ToolRun:
         open_ = (wait for call_id, wait in self._awaiting.items() if call_id not in self.results)
         return next((wait for wait in open_ if wait.request == request_id), None)
 
-    def _place(self, call: ToolUseBlock, number: int) -> ToolCall:
+    def _place(self, call: ToolUseBlock, number: int) -> ToolContext:
         """Return a call as its tool sees it, always the same one: it takes time to make its key."""
         shown = self._shown.get(call.id)
         if shown is None:
             place = (self.session_id, self.turn, number)
-            shown = ToolCall(*place, call.id, call.name, call.args, self.prompt_key, self.tokens)
+            shown = ToolContext(*place, call.id, call.name, call.args, self.prompt_key, self.tokens)
             self._shown[call.id] = shown
         return shown
 

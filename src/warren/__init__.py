@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from warren.conversation.usage import Usage
     from warren.conversation.views import HistoryPage, SessionPage, SessionView, TurnResult
     from warren.models.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
-    from warren.models.tools import Tool, ToolOutput, ToolSpec, tool
+    from warren.models.tools import Tool, ToolContext, ToolOutput, ToolSpec, tool
     from warren.settings.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
     from warren.settings.tool_config import McpServer, ToolsConfig
     from warren.transport.embed import open_supervisor
@@ -66,6 +66,7 @@ __all__ = [
     "Switches",
     "TextPiece",
     "Tool",
+    "ToolContext",
     "ToolOutput",
     "ToolSpec",
     "ToolsConfig",
@@ -110,6 +111,7 @@ _PLACES: Final = {
     "Switches": "conversation.categories",
     "TextPiece": "models.model",
     "Tool": "models.tools",
+    "ToolContext": "models.tools",
     "ToolOutput": "models.tools",
     "ToolSpec": "models.tools",
     "ToolsConfig": "settings.tool_config",

@@ -2,7 +2,7 @@
 
 from warren.models.tools import Tool as Tool
 from warren.models.tools import ToolArgumentsError as ToolArgumentsError
-from warren.models.tools import ToolCall as ToolCall
+from warren.models.tools import ToolContext as ToolContext
 from warren.models.tools import ToolError as ToolError
 from warren.models.tools import ToolOutput as ToolOutput
 from warren.models.tools import ToolSpec as ToolSpec

@@ -77,6 +77,7 @@ async def test_the_work_of_a_task(tmp_path: Path) -> None:
 
     @tool
     def in_a_thread() -> str:
+        """Note where it runs."""
         note()
         return "done"
 

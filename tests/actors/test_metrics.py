@@ -121,15 +121,18 @@ async def test_tools() -> None:
 
     @tool
     async def good() -> str:
+        """Succeed."""
         await trio.sleep(2)
         return "done"
 
     @tool
     async def bad() -> str:
+        """Fail."""
         raise ValueError("no")
 
     @tool(timeout=1)
     async def slow() -> str:
+        """Take too long."""
         await trio.sleep(5)
         return "late"
 

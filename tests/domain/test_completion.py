@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.domain.strategies import text
 from warren.base.fields import FieldValueError, text_problem
 from warren.conversation.completion import LONGEST, MAX_TOKEN, CompletionKey, CompletionToken, TokenMaker
-from warren.models.tools import ToolCall, ToolOutput
+from warren.models.tools import ToolContext, ToolOutput
 
 NOW: Final = datetime(2026, 11, 27, 12, 0, 0, 500_000, tzinfo=UTC)
 KEY: Final = CompletionKey(b"s" * 32)
@@ -105,16 +105,16 @@ def test_a_token_fits_into_a_request() -> None:
 
 def test_the_key_is_not_shown() -> None:
     """Neither in a representation, nor in that of a call or a result."""
-    call = ToolCall("s1", 1, 1, "c1", "ask", {}, None, MAKER)
+    call = ToolContext("s1", 1, 1, "c1", "ask", {}, None, MAKER)
     token = call.token(expires=60)
     shown = repr((KEY, MAKER, call, ToolOutput.later(token)))
     assert token not in shown
     assert "CompletionKey()" in shown
-    assert call == ToolCall("s1", 1, 1, "c1", "ask", {})
+    assert call == ToolContext("s1", 1, 1, "c1", "ask", {})
     assert CompletionToken.read(token).key == call.key
 
 
 def test_there_is_no_token_without_the_key() -> None:
     """A call whose runtime could not read its store says so."""
     with pytest.raises(RuntimeError, match="the store, which has the key, could not be read"):
-        ToolCall("s1", 1, 1, "c1", "ask", {}).token(expires=60)
+        ToolContext("s1", 1, 1, "c1", "ask", {}).token(expires=60)

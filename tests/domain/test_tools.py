@@ -14,6 +14,9 @@ from warren.base.fields import FieldValueError
 from warren.conversation import codec
 from warren.models.tools import RESTARTS, Tool, ToolArgumentsError, ToolSpec, tool
 
+# The functions here are made for their signatures. The warning has a test of its own.
+pytestmark = pytest.mark.filterwarnings("ignore:tool .* has no docstring")
+
 
 class Colour(enum.Enum):
     RED = "red"
@@ -371,7 +374,7 @@ def test_what_is_no_tool(target: Callable[..., Any], words: str) -> None:
 
 def test_a_tool_made_by_hand() -> None:
     """A tool with a schema from elsewhere gets the arguments as they came, in a dict of its own."""
-    made = Tool(ToolSpec("raw", "", {"type": "object"}), dict, is_async=False)
+    made: Tool = Tool(ToolSpec("raw", "", {"type": "object"}), dict, is_async=False)
     args = {"any": "thing"}
     bound = made.bind(args)
     assert bound == args

@@ -25,7 +25,7 @@ ANYTHING: Final[Mapping[str, Sequence[object]]] = {
     "odd keys": [{1: "a text"}],
     "budget": [Budget(max_steps=5)],
     "compaction": [CompactionConfig()],
-    "callable": [print, int],
+    "callable": [print, len],
     "never": [1.5, float("nan"), b"hi", object(), {1, 2}],
 }
 """Values of each kind; those of the last one are of no argument's type."""
@@ -56,6 +56,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "compactor": "callable/none",
         "tools": "none",
         "extra_tools": "",
+        "output_type": "none",
         "attachments": "",
         "sha256": "text",
         "name": "text",

@@ -14,7 +14,7 @@ from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input
 from warren.conversation.messages import Message, ToolResultsMessage
 from warren.conversation.open_turn import OpenTurn
-from warren.models.tools import ToolCall
+from warren.models.tools import ToolContext
 from warren.settings.config import Limits
 from warren.storage.operations import (
     Archive,
@@ -124,7 +124,7 @@ class Record:
         """Note what should not be."""
         self.wrong.append(f"{trio.current_time():.3f} {problem}")
 
-    def run(self, call: ToolCall, node: str, *, may_repeat: bool, background: bool = False) -> None:
+    def run(self, call: ToolContext, node: str, *, may_repeat: bool, background: bool = False) -> None:
         """Note that a tool begins.
 
         No call runs again whose result is stored, and none at all if its tool may not repeat it: else under its key.

@@ -92,7 +92,7 @@ def _failed(error: BaseException) -> Mapping[str, Any]:
 
 
 async def _result_of(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    call = partial(tool.call, **tool.bind(arguments))
+    call = partial(tool.call, **tool.in_context(tool.bind(arguments)))
     if tool.is_async:
         found = await cast("Awaitable[Any]", call())
     else:

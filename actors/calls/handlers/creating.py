@@ -114,7 +114,7 @@ class _NewSession:
     call: SessionCall
     asked: SessionOptions
     record: SessionRecord
-    agent: Agent | None
+    agent: Agent[Any] | None
     tools: dict[str, Tool] = attrs.field(init=False)
     turn_tools: dict[str, Tool] = attrs.field(init=False)
     sent: tuple[Blob, ...] = ()

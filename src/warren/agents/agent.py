@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 import attrs
 
@@ -17,6 +17,17 @@ from warren.conversation.categories import Gates
 from warren.conversation.options import DEFAULTS, CompactionConfig, SessionOptions, check_sizes, given
 from warren.models.model import Provider
 from warren.models.tools import Tool
+from warren.structured.types import TypedShape, described
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=str)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+V = TypeVar("V")
 
 OF_AGENT: Final[Mapping[str, str]] = {
     "model": "model",
@@ -71,7 +82,7 @@ def _row_of_tools(value: Any) -> Any:
 
 
 @frozen
-class Agent:
+class Agent(Generic[T]):
     """An agent: instructions, a model, tools and bounds under a name.
 
     Give agents to `open_supervisor(agents=…)`. Sessions are made of one by its name, on every surface, or by
@@ -86,6 +97,9 @@ class Agent:
         model: the model, or a provider of your own; a list has the models that take over behind it. None takes the
             runtime's.
         tools: its tools: functions of yours, and names of tools of the runtime. It has no others: () is none.
+        output_type: the type of its answers, in place of an `output_schema`: a class of attrs, pydantic or msgspec, a
+            dataclass, a TypedDict, or a type such as `list[int]`. The `output` of a result is an instance of it. None
+            answers with text.
         budget: the limits of a session over all its turns; a caller may only narrow them.
         gates: the kinds of tools whose calls wait for approval; a caller may only be stricter.
         compaction: how its sessions are compacted; None takes the runtime's way.
@@ -97,6 +111,7 @@ class Agent:
     description: str = attrs.field(default="", validator=is_text, kw_only=True)
     model: tuple[str | Provider, ...] = attrs.field(default=(), converter=_in_row, validator=_are_models, kw_only=True)
     tools: tuple[str | Tool, ...] = attrs.field(default=(), converter=_row_of_tools, validator=_are_tools, kw_only=True)
+    output_type: type[T] | None = attrs.field(default=None, kw_only=True)
     budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget), kw_only=True)
     gates: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates), kw_only=True)
     compaction: CompactionConfig | None = attrs.field(
@@ -115,22 +130,34 @@ class Agent:
         if "provider" in there and self.own_model is not None:
             raise FieldValueError("options.provider", "does not go with a provider of your own as the model")
         if self.options.output_schema is not None:
-            from warren.structured.output import checked_schema  # noqa: PLC0415 - few agents have one
-
-            try:
-                checked_schema(self.options.output_schema)
-            except InvalidParamsError as exc:
-                field, _, problem = exc.message.removeprefix("$.").partition(": ")
-                raise FieldValueError(f"options.{field}", problem) from None
+            if self.output_type is not None:
+                raise FieldValueError("options.output_schema", "does not go with an `output_type`")
+            _check_schema("options.output_schema", self.options.output_schema)
+        if self.shape is not None:
+            _check_schema("output_type", self.shape.schema)
         check_sizes(self.spec.options, self.spec.options.tools)
         try:
             self.spec.body.encode()
         except (TypeError, ValueError, RecursionError) as exc:
             raise FieldValueError("tools", f"cannot be written as JSON: {exc}") from None
 
-    def with_(self, **changes: Any) -> Self:
+    @overload
+    def with_(self, *, output_type: type[V], **changes: Any) -> "Agent[V]": ...
+    @overload
+    def with_(self, **changes: Any) -> Self: ...
+    def with_(self, **changes: Any) -> "Agent[Any]":
         """Return the agent with other values of some fields; it is checked again. Raises FieldValueError."""
         return attrs.evolve(self, **changes)
+
+    @cached_property
+    def shape(self) -> TypedShape[T] | None:
+        """How data becomes its answers; None if they are of no type. Raises FieldValueError if that has no JSON."""
+        if self.output_type is None:
+            return None
+        try:
+            return described(self.output_type)
+        except TypeError as exc:
+            raise FieldValueError("output_type", str(exc)) from None
 
     @property
     def own_model(self) -> Provider | None:
@@ -156,6 +183,7 @@ class Agent:
             budget=self.budget,
             approvals=self.gates,
             compaction=self.compaction,
+            output_schema=self.options.output_schema if self.shape is None else self.shape.schema,
         )
         functions = tuple([each.spec for each in self.functions.values()])
         return AgentSpec(self.name, self.description, self.instructions, options, functions)
@@ -188,6 +216,16 @@ class Agent:
         return attrs.evolve(own, **wanted)
 
 
+def _check_schema(field: str, schema: Any) -> None:
+    from warren.structured.output import checked_schema  # noqa: PLC0415 - few agents have one
+
+    try:
+        checked_schema(schema, root=field)
+    except InvalidParamsError as exc:
+        found, _, problem = exc.message.partition(": ")
+        raise FieldValueError(found, problem) from None
+
+
 def provider_of(name: str) -> str:
     """Return the name under which a runtime has the provider that is the model of an agent of this name."""
     return f"agent:{name}"
@@ -197,7 +235,7 @@ def check_together(agents: object) -> None:
     """Refuse values other than agents, and two that differ and have one name. Raises FieldValueError."""
     if type(agents) is not tuple:
         raise FieldValueError("agents", "must be a list")
-    found = dict[str, Agent]()
+    found = dict[str, Agent[Any]]()
     for index, each in enumerate(agents):
         if not isinstance(each, Agent):
             raise FieldValueError(f"agents[{index}]", "must be a warren.Agent")

@@ -21,6 +21,7 @@ from warren.calls.handle import Handles
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.streams import ChangeReader, EventReader
 from warren.calls.turn_stream import TurnStream
+from warren.calls.typed import with_type
 from warren.conversation.attachments import AttachmentContent
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
@@ -268,7 +269,7 @@ class SessionService(Handles, Protocol):
             WarrenError: every error of `start_turn`, with a `session_id`: the session exists, and its first turn
                 failed.
         """
-        return await self.perform(call)
+        return with_type(call, await self.perform(call))
 
     @keywords_of(sessions.ResumeRequest)
     async def resume(self, call: sessions.ResumeRequest) -> SessionView:
@@ -475,7 +476,7 @@ class SessionService(Handles, Protocol):
             StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
                 was before the turn.
         """
-        return await self.perform(call)
+        return with_type(call, await self.perform(call))
 
     @streams_of(turns.TurnCall)
     def stream_turn(self, call: turns.TurnCall) -> AbstractAsyncContextManager[TurnStream]:

@@ -1,23 +1,35 @@
 """`Session`, one session as an object, and `Handles`, which makes them: for every service, here or at a server."""
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any, Protocol, cast
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
 from warren.agents.agent import Agent
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.ids import new_session_id
 from warren.calls.turn_stream import TurnStream
+from warren.calls.typed import typed
 from warren.conversation.attachments import File
 from warren.conversation.options import TurnMode
 from warren.conversation.views import HistoryPage, SessionView, TurnResult
+from warren.structured.types import TypedShape
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+V = TypeVar("V")
 
 NO_ID = "the session has no id yet: take a turn first, or await session.create()"
 BEING_MADE = "the session is being created: await session.create() before you use it in two tasks"
 
 
-class Session:
+class Session(Generic[T]):
     """One session: that of an agent, or one that is there already. `SessionService.session` makes it.
 
     It holds no connection and need not be closed; it may be used by several tasks once it has an id. Its methods raise
@@ -37,8 +49,11 @@ class Session:
         session_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
+        *,
+        shape: TypedShape[T] | None = None,
     ) -> None:
         self.agent = agent
+        self._shape = shape
         self._service = service
         self._id = session_id
         self._new = {"labels": labels, "title": title}
@@ -52,16 +67,28 @@ class Session:
             raise RuntimeError(NO_ID)
         return self._id
 
-    def __await__(self) -> Generator[Any, Any, "Session"]:
+    def __await__(self) -> Generator[Any, Any, "Session[T]"]:
         """Create the session without a turn, unless it is there; return this object."""
         return self.create().__await__()
 
-    async def create(self) -> "Session":
+    async def create(self) -> "Session[T]":
         """Create the session without a turn, unless it is there; return this object."""
         if self._id is None:
             await self._create(None)
         return self
 
+    @overload
+    async def turn(
+        self,
+        prompt: str,
+        *,
+        output_type: type[V],
+        attachments: Sequence[File] = (),
+        mode: TurnMode = "busy",
+        idempotency_key: str | None = None,
+        **options: Any,
+    ) -> TurnResult[V]: ...
+    @overload
     async def turn(
         self,
         prompt: str,
@@ -70,7 +97,16 @@ class Session:
         mode: TurnMode = "busy",
         idempotency_key: str | None = None,
         **options: Any,
-    ) -> TurnResult:
+    ) -> TurnResult[T]: ...
+    async def turn(
+        self,
+        prompt: str,
+        *,
+        attachments: Sequence[File] = (),
+        mode: TurnMode = "busy",
+        idempotency_key: str | None = None,
+        **options: Any,
+    ) -> TurnResult[Any]:
         """Run a turn and return its result; the first one creates the session.
 
         Args:
@@ -79,15 +115,39 @@ class Session:
             mode: what happens while another turn runs, as in `SessionService.start_turn`. The first turn has none to
                 wait for.
             idempotency_key: a key of your own for the modes that wait; of a first turn it is that of the session.
-            options: options of the turn, as of `start_turn`. Of a first turn they hold for the whole session.
+            options: options of the turn, as of `start_turn`. Of a first turn they hold for the whole session. An
+                `output_type` is that of this result alone; for the others it is that of the agent.
         """
         files = tuple(attachments)
         if self._id is None:
-            return await self._create(prompt, idempotency_key, attachments=files, **options)
-        call = self._service.start_turn
-        result = await call(self._id, prompt, attachments=files, mode=mode, idempotency_key=idempotency_key, **options)
-        return cast("TurnResult", result)
+            result = await self._create(prompt, idempotency_key, attachments=files, **options)
+        else:
+            call, asked = self._service.start_turn, {"mode": mode, "idempotency_key": idempotency_key, **options}
+            result = await call(self._id, prompt, attachments=files, **asked)
+        shape = self._shape_for(options)
+        return result if shape is None else typed(shape, result)
 
+    @overload
+    def stream(
+        self,
+        prompt: str,
+        *,
+        output_type: type[V],
+        attachments: Sequence[File] = (),
+        mode: TurnMode = "busy",
+        idempotency_key: str | None = None,
+        **options: Any,
+    ) -> AbstractAsyncContextManager[TurnStream[V]]: ...
+    @overload
+    def stream(
+        self,
+        prompt: str,
+        *,
+        attachments: Sequence[File] = (),
+        mode: TurnMode = "busy",
+        idempotency_key: str | None = None,
+        **options: Any,
+    ) -> AbstractAsyncContextManager[TurnStream[T]]: ...
     @asynccontextmanager
     async def stream(
         self,
@@ -97,17 +157,17 @@ class Session:
         mode: TurnMode = "busy",
         idempotency_key: str | None = None,
         **options: Any,
-    ) -> AsyncIterator[TurnStream]:
+    ) -> AsyncIterator[TurnStream[Any]]:
         """Run a turn, and open a stream of its events for the body of an `async with`, as `stream_turn` does.
 
         The arguments are those of `turn`. The first turn creates the session.
         """
-        files = tuple(attachments)
+        files, shape = tuple(attachments), self._shape_for(options)
         if self._id is not None:
             start = self._service.stream_turn
             asked = {"attachments": files, "mode": mode, "idempotency_key": idempotency_key, **options}
             async with start(self._id, prompt, **asked) as events:
-                yield events
+                yield events if shape is None else events.typed(shape)
             return
         create = self._service.stream_session
         async with AsyncExitStack() as stack:
@@ -115,7 +175,7 @@ class Session:
                 opened = create(prompt, **self._given(idempotency_key), attachments=files, **options)
                 events = await stack.enter_async_context(opened)
                 self._id = events.session_id
-            yield events
+            yield events if shape is None else events.typed(shape)
 
     async def interrupt(self) -> None:
         """End the running turn, and return when it has ended."""
@@ -139,10 +199,15 @@ class Session:
 
     async def fork(
         self, at: int | None = None, *, labels: Mapping[str, str] | None = None, title: str | None = None
-    ) -> "Session":
+    ) -> "Session[T]":
         """Make a session of the first `at` messages, None for all of them, and return it. No model is called."""
         view = await self._service.fork(self.id, at=at, labels=labels, title=title)
-        return Session(self._service, self.agent, view.state.session_id)
+        return Session(self._service, self.agent, view.state.session_id, shape=self._shape)
+
+    def _shape_for(self, options: Mapping[str, Any]) -> TypedShape[T] | None:
+        """Return the shape of the result of a turn with these options; None if it has that of its own call, or none."""
+        own = options.get("output_type") is None and options.get("output_schema") is None
+        return self._shape if own else None
 
     async def _create(self, prompt: str | None, key: str | None = None, **options: Any) -> TurnResult:
         call = self._service.create_session
@@ -173,14 +238,32 @@ class Session:
 class Handles(Protocol):
     """A service that gives a session as an object."""
 
+    @overload
     def session(
         self,
-        agent: Agent | str | None = None,
+        agent: Agent[T],
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
+    ) -> Session[T]: ...
+    @overload
+    def session(
+        self,
+        agent: str | None = None,
+        *,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        title: str | None = None,
+    ) -> Session[Any]: ...
+    def session(
+        self,
+        agent: Agent[Any] | str | None = None,
         *,
         id: str | None = None,  # noqa: A002 - as a session's attribute is named
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
-    ) -> Session:
+    ) -> Session[Any]:
         """Return a session as an object: a new one of an agent, or with `id` one that is there. It does nothing yet.
 
         Args:
@@ -204,4 +287,5 @@ class Handles(Protocol):
             for field, given in (("labels", labels), ("title", title)):
                 if given is not None:
                     raise FieldValueError(field, "is for a new session: use SessionService.label").refusal()
-        return Session(self, name, id, labels, title)
+        shape = agent.shape if isinstance(agent, Agent) else None
+        return Session(self, name, id, labels, title, shape=shape)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
 
 import attrs
 
@@ -13,9 +13,21 @@ from warren.base.values import define
 from warren.calls.base import Call
 from warren.calls.streams import EventReader, News
 from warren.calls.turns import SessionCall, TurnCall, WaitRequest
+from warren.calls.typed import typed
 from warren.conversation.answer_text import AnswerText
 from warren.conversation.events import TERMINAL, Envelope, StreamTruncated
 from warren.conversation.views import TurnResult
+from warren.structured.types import TypedShape, described
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+V = TypeVar("V")
 
 GOES_ON: Final = ("connection_lost", "shutting_down")
 """The causes of errors of a call whose turn may go on without it, in another process too."""
@@ -30,7 +42,7 @@ class Subscribe(Protocol):
     ) -> AbstractAsyncContextManager[EventReader]: ...
 
 
-class TurnStream(AsyncIterator[Envelope]):
+class TurnStream(AsyncIterator[Envelope], Generic[T]):
     """The events of one turn, to iterate over, and its result. `SessionService.stream_turn` opens it.
 
     `async for` yields the events from the turn's first one on, or from the one on with which a running turn takes the
@@ -42,9 +54,10 @@ class TurnStream(AsyncIterator[Envelope]):
     in other tasks too.
     """
 
-    def __init__(self, turn: "StreamedTurn") -> None:
-        """Show a turn that has begun."""
+    def __init__(self, turn: "StreamedTurn", shape: "TypedShape[T] | None" = None) -> None:
+        """Show a turn that has begun, whose result has an `output` of a shape."""
         self._turn = turn
+        self._shape = shape
 
     @property
     def session_id(self) -> str:
@@ -56,7 +69,11 @@ class TurnStream(AsyncIterator[Envelope]):
         """The number up to which events were taken: `subscribe` goes on there with `after_seq`."""
         return self._turn.seq
 
-    async def result(self) -> TurnResult:
+    def typed(self, shape: "TypedShape[V]") -> "TurnStream[V]":
+        """Return the same stream, whose result has an `output` of a shape."""
+        return TurnStream(self._turn, shape)
+
+    async def result(self) -> TurnResult[T]:
         """Return the result of the turn, once it has ended. It takes no events: await it whenever you like.
 
         Cancelling it leaves the turn and the stream as they are.
@@ -65,7 +82,8 @@ class TurnStream(AsyncIterator[Envelope]):
             WarrenError: the errors of `start_turn`; of `create_session` for a stream of a new session.
             RuntimeError: if the block of the stream was left before the turn had ended.
         """
-        return await self._turn.result()
+        result = await self._turn.result()
+        return result if self._shape is None else typed(self._shape, result)
 
     def texts(self) -> AsyncIterator[str]:
         """Iterate over the text that the model says, piece by piece, instead of the events.
@@ -197,7 +215,7 @@ class StreamedTurn:
         try:
             await self._begun.wait()
             if self._reader is not None:
-                yield TurnStream(self)
+                yield self._shown()
                 return
             end = self._end
             first = end.first_seq if isinstance(end, TurnResult) else getattr(end, "details", {}).get("first_seq")
@@ -205,17 +223,21 @@ class StreamedTurn:
                 raise end
             session_id = getattr(end, "session_id", None)
             if first is None or session_id is None:
-                yield TurnStream(self)
+                yield self._shown()
                 return
             async with self.subscribe(session_id, after_seq=first - 1) as reader:
                 self._read(reader)
                 reader.last = self._last
-                yield TurnStream(self)
+                yield self._shown()
         finally:
             self._closed = True
             if self._reader is not None:
                 self._reader.close()
             self._ended.set()
+
+    def _shown(self) -> TurnStream:
+        wanted = self.call.output_type
+        return TurnStream(self, None if wanted is None else described(wanted))
 
     async def result(self) -> TurnResult:
         """Return the result of the turn, once it has ended. Raises as `TurnStream.result` does."""

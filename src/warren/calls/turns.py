@@ -25,6 +25,7 @@ from warren.base.values import frozen, value
 from warren.calls.answers import Completed, Decided, Injected, Inputs, Interrupted, PeerMessageSent, Peers, Withdrawn
 from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts, SessionRef
 from warren.calls.streams import OnBegin, OnEvent
+from warren.calls.typed import ask_for
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.conversation.categories import Answer
 from warren.conversation.completion import CompletionToken, is_completion_token
@@ -77,6 +78,7 @@ class SessionCall(SessionRequest, Call[TurnResult]):
         compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
             the process either, and forks of the session have it too.
         extra_tools: tools for the first turn, see `TurnCall`.
+        output_type: the type of the answers, see `TurnCall`; it holds for the whole session.
         on_event: gets the events of the first turn, as `TurnCall` says.
         on_begin: gets a reader of them, as `TurnCall` says.
     """
@@ -96,6 +98,7 @@ class SessionCall(SessionRequest, Call[TurnResult]):
     )
     compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True, metadata=IN_PROCESS)
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
+    output_type: Any = attrs.field(default=None, validator=ask_for, kw_only=True, metadata=IN_PROCESS)
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
     on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
 
@@ -107,6 +110,9 @@ class TurnCall(TurnRequest, Call[TurnResult]):
     Attributes:
         extra_tools: offered besides the session's own, unless the session was created with a list of names and theirs
             are not in it; one of a known name takes its place.
+        output_type: the type of the answer, in place of an `output_schema`: a class of attrs, pydantic or msgspec, a
+            dataclass, a TypedDict, or a type such as `list[int]`. The `output` of the result is an instance of it. What
+            its own validators refuse goes back to the model, as what its schema refuses does.
         on_event: gets the events of the turn, or from the one on with which the running turn takes the prompt: all of
             them before the call returns. If the call is cancelled, the turn runs on, and so does its callback.
         on_begin: gets a reader of these events instead, for a caller that reads at a pace of its own. The result says
@@ -123,6 +129,7 @@ class TurnCall(TurnRequest, Call[TurnResult]):
         params=TurnRequest,
     )
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
+    output_type: Any = attrs.field(default=None, validator=ask_for, kw_only=True, metadata=IN_PROCESS)
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
     on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
 

@@ -249,7 +249,9 @@ def _make(*, strict: bool) -> cattrs.Converter:
 def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
     def factory(cls: Any) -> Callable[[Any, Any], Any]:
         overrides = {**_overrides(cls), **_of_callers(converter, cls)}
-        inner = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=strict, **overrides)
+        # cattrs wants to know the parameters of generic classes; none of those is the type of a field in JSON
+        whole_type = cls[(Any,) * len(cls.__parameters__)] if getattr(cls, "__parameters__", ()) else cls
+        inner = make_dict_structure_fn(whole_type, converter, _cattrs_forbid_extra_keys=strict, **overrides)
 
         def structure(value: Any, hint: Any) -> Any:
             if not isinstance(value, dict):
@@ -303,6 +305,8 @@ def _stored() -> cattrs.Converter:
 def _plain(value: Any) -> Any:
     """Return plain data for a value that msgspec cannot encode. Raises TypeError."""
     data = _strict.unstructure(value)
+    if data is value and hasattr(value, "__pydantic_core_schema__"):
+        return value.model_dump(mode="json")
     if data is value:
         raise TypeError(f"an object of the type {type(value).__name__} has no form in JSON")
     return data

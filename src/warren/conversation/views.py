@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, cast, get_args
 
 import attrs
 
@@ -19,9 +19,21 @@ from warren.conversation.records import CompactionEntry, Lifecycle, MessagePart,
 from warren.conversation.usage import Usage
 from warren.conversation.waits import Wait, WaitReason
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+V = TypeVar("V")
+NO_TYPE: Final = object()
+"""Stands for the output of a result whose caller has given no type."""
+
 
 @frozen
-class TurnResult:
+class TurnResult(Generic[T]):
     """The result of a turn that ended with an answer.
 
     Attributes:
@@ -53,6 +65,24 @@ class TurnResult:
     last_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
     attachments: tuple[Attachment, ...] = attrs.field(default=(), metadata=LEFT_OUT)
     warnings: tuple[str, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    _output: Any = attrs.field(default=NO_TYPE, init=False, eq=False, repr=False)
+
+    @property
+    def output(self) -> T:
+        """The answer as the caller wants it.
+
+        It is an instance of the output type of the agent or of the call; without a type the data, and without a schema
+        the text.
+        """
+        if self._output is not NO_TYPE:
+            return cast("T", self._output)
+        return cast("T", self.text if self.structured_output is None else self.structured_output)
+
+    def with_output(self, output: V) -> "TurnResult[V]":
+        """Return the result with this `output`, which stays in the process."""
+        found = cast("TurnResult[V]", attrs.evolve(self))
+        object.__setattr__(found, "_output", output)
+        return found
 
 
 @frozen

@@ -3,10 +3,24 @@
 import hashlib
 import inspect
 import json
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property, partial
-from typing import Annotated, Any, Final, Literal, Protocol, Self, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import attrs
 import msgspec
@@ -18,6 +32,17 @@ from warren.conversation.categories import Category, Decision
 from warren.conversation.completion import TokenMaker
 from warren.conversation.waits import WaitReason
 from warren.models.arguments import unwrapped
+from warren.structured.types import TypedShape, described, inlined, is_of_others
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar
+
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P, R = ParamSpec("P"), TypeVar("R")
 
 Restart = Literal["replay", "ask", "report"]
 """What becomes of a call that ran when its process ended: see `tool`."""
@@ -29,8 +54,8 @@ asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
 
 
 @frozen
-class ToolCall:
-    """The call of a tool, as the tool itself can see it by `current_call`.
+class ToolContext:
+    """The call of a tool, as the tool itself can see it: in a parameter with this annotation, and by `current_call`.
 
     Attributes:
         session_id: the session.
@@ -174,11 +199,11 @@ class Awaited:
     seconds: float | None = None
 
 
-calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)
+calling: Final[ContextVar[ToolContext | None]] = ContextVar("calling", default=None)
 """The tool call in this context; None outside of a call."""
 
 
-def current_call() -> ToolCall:
+def current_call() -> ToolContext:
     """Return the call that the calling tool works on. Raises RuntimeError outside of a call of a tool."""
     call = calling.get()
     if call is None:
@@ -258,8 +283,8 @@ def failure_text(failure: BaseException) -> str:
 
 
 @frozen
-class Tool:
-    """A tool that a session can be given.
+class Tool(Generic[P, R]):
+    """A tool that a session can be given. Calling it calls its function, as a unit test does.
 
     Attributes:
         spec: the definition for the model.
@@ -275,21 +300,34 @@ class Tool:
         remote: has the results of calls that return `Handed`; None if none does.
         awaits: returns what a call waits for once it has run without an error, None if its result is that of the run;
             None if no call waits.
+        context: the parameter of `call` that gets the context of the call; None if none does.
     """
 
     spec: ToolSpec
-    call: Callable[..., Any] | Callable[..., Awaitable[Any]]
+    call: Callable[P, R]
     is_async: bool
     timeout: float | None = attrs.field(default=None, validator=positive)
     category: Category = "callback"
-    _arguments: Any = attrs.field(default=None, repr=False, eq=False)
+    _arguments: "Arguments | None" = attrs.field(default=None, repr=False, eq=False)
     tenant: str | None = None
     polls: bool = False
     of_client: bool = False
     restart: Restart = attrs.field(default="report", validator=OneOf(RESTARTS))
     background: bool = False
     remote: Remote | None = attrs.field(default=None, repr=False)
-    awaits: Callable[[ToolCall], Awaited | None] | None = attrs.field(default=None, repr=False)
+    awaits: Callable[[ToolContext], Awaited | None] | None = attrs.field(default=None, repr=False)
+    context: str | None = None
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function of the tool, with its own arguments and its own result; nothing of a session is needed."""
+        return self.call(*args, **kwargs)
+
+    def in_context(self, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return bound arguments with the context of this call, if the tool asks for it.
+
+        Raises RuntimeError where no call of the runtime runs, as in a tool that a client of a server runs.
+        """
+        return bound if self.context is None else {**bound, self.context: current_call()}
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.
@@ -302,16 +340,15 @@ class Tool:
         if self._arguments is None:
             return dict(unwrapped(args, self.spec.input_schema))
         try:
-            bound = msgspec.convert(dict(args), self._arguments)
-        except msgspec.ValidationError as exc:
+            return self._arguments.made(args)
+        except ValueError as exc:
             if (found := unwrapped(args, self.spec.input_schema)) is not args:
                 return self.bind(found)
             raise ToolArgumentsError(str(exc)) from exc
-        return {name: getattr(bound, name) for name in bound.__struct_fields__}
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 
 
 @overload
@@ -324,7 +361,7 @@ def tool(
     polls: bool = False,
     restart: Restart = "report",
     background: bool = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
 def tool(
@@ -343,7 +380,10 @@ def tool(
 
     Every parameter needs an annotation; `Annotated[int, "the number of lines"]` describes it to the model. Arguments
     that a partial has bound are hidden from the model. The result goes to the model as text: a str unchanged, anything
-    else as JSON. A raised exception becomes an error result with its text.
+    else as JSON. A raised exception becomes an error result with its text. A parameter annotated `ToolContext` gets the
+    context of the call, and the model does not see it.
+
+    A function without a docstring, made a tool without a description, is a warning.
 
     Trap: a sync function runs in a thread. Interrupting the turn ends the wait for it, but cannot stop it.
 
@@ -374,62 +414,135 @@ def tool(
         function = target.func if isinstance(target, partial) else target
         if not inspect.isroutine(function):
             raise TypeError(f"tool {target!r}: must be a function, a method or a partial of one")
-        arguments = _arguments_type(target, function)
+        arguments, context = _parameters_of(target, function)
         text = description if description is not None else inspect.getdoc(function) or ""
-        spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
+        spec = ToolSpec(name or function.__name__, text, arguments.schema())
+        if not text and description is None:
+            problem = f"tool {spec.name} has no docstring: the model is not told what it does"
+            warnings.warn(problem, stacklevel=2 if of_decorator else 3)
         is_async = inspect.iscoroutinefunction(target)
         return Tool(
-            spec, target, is_async, timeout, category, arguments, polls=polls, restart=restart, background=background
+            spec,
+            target,
+            is_async,
+            timeout,
+            category,
+            arguments,
+            polls=polls,
+            restart=restart,
+            background=background,
+            context=context,
         )
 
+    of_decorator = function is None
     return build if function is None else build(function)
 
 
-def _input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
-    schema = msgspec.json.schema(arguments)
-    definitions = schema["$defs"]
-    own: dict[str, Any] = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
-    own.pop("title", None)
-    return own | ({"$defs": definitions} if definitions else {})
+@frozen
+class Arguments:
+    """The parameters of a function, as a model gives them.
+
+    Attributes:
+        form: a struct with a field for each of them, which checks their values.
+        shapes: how those are described and made that msgspec alone cannot make; any value passes for them in `form`.
+    """
+
+    form: type[msgspec.Struct]
+    shapes: Mapping[str, TypedShape[Any]]
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments, an object."""
+        schema = inlined(msgspec.json.schema(self.form))
+        for name, shape in self.shapes.items():
+            own = dict(shape.schema)
+            for title, each in own.pop("$defs", {}).items():
+                if schema.setdefault("$defs", {}).setdefault(title, each) != each:
+                    raise TypeError(f"parameter {name!r} cannot be described: two classes are named {title}")
+            schema["properties"][name] = own | schema["properties"][name]
+        return schema
+
+    def made(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the parameters. Raises ValueError, whose text names the bad one."""
+        try:
+            bound = msgspec.convert(dict(args), self.form)
+        except msgspec.ValidationError as exc:
+            raise ValueError(str(exc)) from exc
+        values = {name: getattr(bound, name) for name in bound.__struct_fields__}
+        for name, shape in self.shapes.items():
+            if name in args:
+                try:
+                    values[name] = shape.decode(args[name])
+                except ValueError as exc:
+                    raise ValueError(f"`$.{name}`: {exc}") from exc
+        return values
 
 
-def _arguments_type(target: Callable[..., Any], function: Callable[..., Any]) -> type[msgspec.Struct]:
-    """Return a struct type with one field a parameter: it checks the arguments and has their schema."""
+def _parameters_of(target: Callable[..., Any], function: Callable[..., Any]) -> tuple[Arguments, str | None]:
+    """Return the parameters that the model gives, and the name of the one for the context of the call."""
     try:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(target).parameters.values()
     except (NameError, ValueError, TypeError) as exc:
         raise TypeError(f"tool {function.__name__}: its signature cannot be read: {exc}") from exc
     bound = target.keywords if isinstance(target, partial) else {}
-    fields = []
+    fields, shapes, context = [], dict[str, TypedShape[Any]](), None
     for parameter in parameters:
-        if parameter.name not in bound:
-            try:
-                fields.append(_field(parameter, hints))
-            except TypeError as exc:
-                raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} {exc}") from exc
-    return msgspec.defstruct(function.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+        if parameter.name in bound:
+            continue
+        try:
+            if hints.get(parameter.name) is ToolContext:
+                _check_kind(parameter)
+                if context is not None:
+                    raise TypeError("is a second ToolContext")  # noqa: TRY301 - the text goes on behind the name
+                context = parameter.name
+                continue
+            field, shape = _field(parameter, hints)
+        except TypeError as exc:
+            raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} {exc}") from exc
+        fields.append(field)
+        if shape is not None:
+            shapes[parameter.name] = shape
+    form = msgspec.defstruct(function.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+    return Arguments(form, shapes), context
 
 
-def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """Return a parameter as the field of a struct. Raises TypeError; its text continues after the parameter's name."""
+def _check_kind(parameter: inspect.Parameter) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
         raise TypeError("must be a parameter that can be passed by name")
+
+
+def _field(
+    parameter: inspect.Parameter, hints: Mapping[str, Any]
+) -> tuple[tuple[str, Any, Any], TypedShape[Any] | None]:
+    """Return a parameter as the field of a struct, and its shape if msgspec alone cannot describe it.
+
+    Raises TypeError; its text continues after the parameter's name.
+    """
+    _check_kind(parameter)
     if parameter.name not in hints:
         raise TypeError("has no annotation")
     default = msgspec.NODEFAULT if parameter.default is parameter.empty else parameter.default
-    field = (parameter.name, _described(hints[parameter.name]), default)
+    base, notes = _noted(hints[parameter.name])
+    field = (parameter.name, Annotated[(base, *notes)] if notes else base, default)
     try:
         msgspec.json.schema(msgspec.defstruct("Argument", [field]))
     except TypeError as exc:
-        raise TypeError(f"cannot be described: {exc}") from exc
-    return field
+        if not is_of_others(base):
+            raise TypeError(f"cannot be described: {exc}") from exc
+        return (parameter.name, Annotated[(Any, *notes)] if notes else Any, default), _shape_of(base)
+    return field, None
 
 
-def _described(annotation: Any) -> Any:
-    """Turn `Annotated[T, "text"]` into the form from which msgspec takes the description for the schema."""
+def _shape_of(annotation: Any) -> TypedShape[Any]:
+    try:
+        return described(annotation)
+    except TypeError as exc:
+        raise TypeError(f"is bad: {exc}") from exc
+
+
+def _noted(annotation: Any) -> tuple[Any, list[Any]]:
+    """Return what `Annotated[T, "text"]` describes, and the form from which msgspec takes the text for the schema."""
     if get_origin(annotation) is not Annotated:
-        return annotation
+        return annotation, []
     base, *extras = get_args(annotation)
-    notes = [msgspec.Meta(description=extra) if isinstance(extra, str) else extra for extra in extras]
-    return Annotated[(base, *notes)]
+    return base, [msgspec.Meta(description=extra) if isinstance(extra, str) else extra for extra in extras]

@@ -441,7 +441,7 @@ class Config(ModelOptions):
     node: NodeConfig | None = None
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, TENANTS])
     traces: TraceConfig | None = None
-    agents: "tuple[Agent, ...]" = attrs.field(default=(), converter=in_row)
+    agents: "tuple[Agent[Any], ...]" = attrs.field(default=(), converter=in_row)
 
     def __attrs_post_init__(self) -> None:
         """Refuse values of other types, too many names, and a compactor that cannot work, before a session has them."""

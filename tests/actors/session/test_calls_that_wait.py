@@ -524,6 +524,7 @@ class Client:
         """The tool as the server has it."""
 
         async def own() -> str:
+            """Do it where the client is."""
             await trio.sleep(0.1)
             if not self.here:
                 raise ClientGoneError("gone")
@@ -603,6 +604,7 @@ async def test_a_client_that_is_back_before_its_old_connection_breaks(tmp_path: 
     config = attrs.evolve(WEEK, gates=Gates())
 
     async def breaks() -> str:
+        """Break."""
         await trio.sleep(5)
         raise ClientGoneError("gone")
 
@@ -624,6 +626,7 @@ async def test_a_client_that_is_back_while_the_turn_suspends(tmp_path: Path, mom
     config = attrs.evolve(WEEK, gates=Gates())
 
     async def breaks() -> str:
+        """Break."""
         await trio.sleep(1)
         broken.set()
         raise ClientGoneError("gone")
@@ -720,6 +723,7 @@ async def test_tools_of_a_turn_that_was_ended_are_not_those_of_the_next(tmp_path
 
     def own(word: str) -> Tool:
         async def own() -> str:
+            """Say whose it is."""
             await trio.lowlevel.checkpoint()
             ran.append(word)
             return word

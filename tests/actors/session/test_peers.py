@@ -20,7 +20,7 @@ from warren.conversation.events import RunFailed, RunStarted
 from warren.conversation.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer, PeerInfo
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import ToolCall, ToolError, calling
+from warren.models.tools import ToolContext, ToolError, calling
 from warren.settings.config import Config, Limits
 from warren.storage.queries import ANY_TENANT, SessionRow, WaitingInputs
 
@@ -179,7 +179,7 @@ async def test_a_message_that_is_sent_again_comes_once(tmp_path: Path, name: str
         args = {"to": "bob", "body" if name == "send_message" else "intent": HELLO}
 
         async def send(number: int) -> str:
-            calling.set(ToolCall(ann, 1, number, "any", name, args))
+            calling.set(ToolContext(ann, 1, number, "any", name, args))
             return str(await tool.call(**args))
 
         assert tool.restart == "replay"

@@ -20,7 +20,7 @@ from warren.base.tenant_limits import TenantLimits
 from warren.conversation.categories import Switches
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import ToolCall, calling
+from warren.models.tools import ToolContext, calling
 from warren.settings.config import Config, Limits
 from warren.settings.tool_config import ToolsConfig
 
@@ -181,7 +181,7 @@ async def test_a_call_that_runs_again(tmp_path: Path) -> None:
         assert actor.record is not None
         config = supervisor_of(service).shared.config.tools
         found = supervisor_of(service).comms.reminders.tools_of(actor.record, config)[WAKE_ME]
-        calling.set(ToolCall(session_id, 1, 1, "call-1", WAKE_ME, {**NOTE, "after": "1h"}))
+        calling.set(ToolContext(session_id, 1, 1, "call-1", WAKE_ME, {**NOTE, "after": "1h"}))
         told: list[Any] = []
         for _ in range(2):
             told.append(await found.call(**NOTE, after="1h"))

@@ -17,7 +17,7 @@ from warren.base.errors import StoreError
 from warren.conversation import codec
 from warren.conversation.completion import CompletionKey
 from warren.conversation.messages import ToolUseBlock
-from warren.models.tools import ToolCall, current_call, tool
+from warren.models.tools import ToolContext, current_call, tool
 from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
@@ -31,7 +31,7 @@ async def where(text: Annotated[str, "any"]) -> str:
     return call.key
 
 
-SEEN: list[tuple[str, ToolCall]] = []
+SEEN: list[tuple[str, ToolContext]] = []
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def test_the_key_is_the_same_in_another_process(args: dict[str, Any], prompt_key
     """Arguments that a store had, in whatever order, give the key that the arguments of the model gave."""
     said = codec.parse(json.dumps(args))
     kept = codec.parse(codec.encode(dict(reversed(said.items()))))
-    first = ToolCall("s", 3, 2, "a", "where", said, prompt_key)
+    first = ToolContext("s", 3, 2, "a", "where", said, prompt_key)
     assert attrs.evolve(first, args=kept, call_id="a-2").key == first.key
 
 

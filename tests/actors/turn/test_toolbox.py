@@ -32,7 +32,7 @@ from warren.conversation.events import (
 from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.conversation.open_turn import KeptCall
 from warren.conversation.waits import Wait, WaitKey
-from warren.models.tools import Tool, ToolCall, ToolError, failure_text, tool
+from warren.models.tools import Tool, ToolContext, ToolError, failure_text, tool
 
 pytestmark = pytest.mark.virtual_time
 R = TypeVar("R")
@@ -380,7 +380,7 @@ async def test_a_call_that_has_its_result_does_not_run_again() -> None:
         return "ordered again"
 
     async def give(_call: ToolUseBlock, proceed: Callable[[], Awaitable[R]]) -> R:
-        key, now = ToolCall("", 1, 1, "a", "order", {}).key, datetime.now(UTC)
+        key, now = ToolContext("", 1, 1, "a", "order", {}).key, datetime.now(UTC)
         data = {"token": CompletionToken(DEFAULT_TENANT, "", "a", key, 0).mark}
         wait = Wait("a", "outside", "answered", "order", {}, order.category, now, now, data=data)
         waits[wait.key] = wait.changed(result=ToolResult("a", "sent"))
@@ -440,6 +440,7 @@ async def test_a_long_result_is_cut(*, fails: bool) -> None:
 
     @tool
     async def flood() -> str:
+        """Say much."""
         await trio.lowlevel.checkpoint()
         if fails:
             raise ToolError("x" * 250_000)

@@ -244,6 +244,7 @@ async def test_a_call_that_was_decided_is_known() -> None:
 
     @tool(category="shell")
     def dig() -> str:
+        """Dig."""
         return "a hole"
 
     config = Config(provider="model", model="scripted", switches=Switches(shell="enable"), gates=Gates(shell="ask"))

@@ -21,7 +21,7 @@ from warren.calls.facade import RuntimeService
 from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import ToolCall, ToolError, ToolSpec, calling, tool
+from warren.models.tools import ToolContext, ToolError, ToolSpec, calling, tool
 from warren.settings.config import Config, Limits
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.endpoint import Dispatcher
@@ -52,7 +52,7 @@ class Bench:
     async def call(self, /, **arguments: Any) -> None:
         (offered,) = self.tools.offered
         key = str(arguments.get("q", ""))
-        calling.set(ToolCall("session", 1, 1, "call", "lookup", {}))
+        calling.set(ToolContext("session", 1, 1, "call", "lookup", {}))
         try:
             self.came[key] = await offered.call(**offered.bind(arguments))
         except ToolError as exc:
