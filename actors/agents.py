@@ -1,23 +1,106 @@
 """The agents of a runtime: what their sessions need of this process."""
 
-from collections.abc import Iterable, Mapping
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
+import trio
 
 from warren.actors.resources.storage import Storage
-from warren.agents.agent import Agent, provider_of
+from warren.agents.agent import Agent, Instruct
+from warren.agents.spec import AgentSpec, provider_of
 from warren.base.errors import AgentError, InvalidParamsError
-from warren.base.fields import FieldValueError
+from warren.base.fields import FieldValueError, encodable, text_problem
 from warren.base.values import define
+from warren.conversation import codec
 from warren.conversation.agents import AgentPin
-from warren.conversation.records import SessionRecord
+from warren.conversation.messages import SystemMessage
+from warren.conversation.records import SessionRecord, Spoken
+from warren.conversation.views import SessionView
 from warren.models.model import Providers
 from warren.models.tools import Tool
+from warren.settings.config import Config
 from warren.storage.operations import KeepAgent
+from warren.storage.queries import AgentVersions, InstructionsBefore, Query
 
 NO_TOOLS: Final[Mapping[str, Tool]] = {}
+
+
+TIMEOUT: Final = 10.0
+"""Seconds that a function has for the instructions of a turn."""
+logger: Final = logging.getLogger("warren.agents")
+
+
+async def instructed(made: Instruct, view: SessionView, threads: trio.CapacityLimiter) -> str:
+    """Return the instructions that a function of the program makes for a turn of a session.
+
+    Raises AgentError(cause="agent") if it fails, takes too long or returns no text.
+    """
+    result: object = None
+    try:
+        with trio.fail_after(TIMEOUT):
+            if inspect.iscoroutinefunction(made):
+                result = await made(view)
+            else:
+                result = await trio.to_thread.run_sync(made, view, abandon_on_cancel=True, limiter=threads)
+                result = await result if inspect.isawaitable(result) else result
+    except trio.TooSlowError:
+        raise _failed(f"took longer than {TIMEOUT:g} s") from None
+    except Exception as exc:
+        logger.exception("session %s: its agent's instructions could not be made", view.state.session_id)
+        raise _failed(f"raised {exc!r}") from exc
+    problem = text_problem(result) if isinstance(result, str) else f"returned {type(result).__name__}, and not a text"
+    if problem is not None:
+        raise _failed(problem)
+    return cast("str", result)
+
+
+def spoken_by(spec: AgentSpec, since: int, record: SessionRecord, config: Config) -> Spoken:
+    """Return what a session has of an agent that takes it over, whose instructions are at a position.
+
+    Its budget and its name among peers stay, and no gate of it opens.
+    """
+    own, pin = record.options, spec.pin
+    options = attrs.evolve(
+        config.settled(spec.options),
+        budget=own.budget,
+        approvals=own.approvals if spec.options.approvals is None else spec.options.approvals.and_(own.approvals),
+        peer=own.peer,
+        keep_alive=own.keep_alive,
+        durability=own.durability,
+    )
+    return Spoken(attrs.evolve(pin, since=since), spec.options.model or config.model, options)
+
+
+async def spoken_at(
+    at: int, record: SessionRecord, read: Callable[[Query[Any]], Awaitable[Any]], config: Config
+) -> Spoken | None:
+    """Return what a session had of its agent at a position before its present instructions.
+
+    Raises StoreError, and InvalidParamsError if it had no agent, or none that is known.
+    """
+    now = Spoken(record.agent, record.model, record.options)
+    if record.agent is None or at > record.agent.since:
+        return now
+    row = await read(InstructionsBefore(record.session_id, at))
+    told = None if row is None else codec.decode_message(row.body)
+    if row is None and record.agent.made_anew:
+        return attrs.evolve(now, agent=attrs.evolve(record.agent, since=0))
+    if row is not None and isinstance(told, SystemMessage) and told.agent is not None:
+        if told.agent == record.agent.ref:
+            return attrs.evolve(now, agent=attrs.evolve(record.agent, since=row.position))
+        query = AgentVersions(record.tenant, told.agent.name, told.agent.version)
+        for each in await read(query):
+            return spoken_by(each.spec, row.position, record, config)
+    problem = f"must be above {record.agent.since}: what agent the session had before is not known"
+    raise FieldValueError("at", problem).refusal()
+
+
+def _failed(problem: str) -> AgentError:
+    return AgentError(encodable(f"the function that makes the agent's instructions {problem}"), cause="agent")
 
 
 @define(eq=False)

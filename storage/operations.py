@@ -21,7 +21,7 @@ from warren.conversation.delegation import Delegation
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.open_turn import KeptCall
-from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Spoken
 from warren.conversation.schedules import Run, Schedule
 from warren.conversation.triggers import Delivery, Trigger
 from warren.conversation.waits import Wait
@@ -338,6 +338,7 @@ class Fork(Operation[SessionRecord]):
         wanted: the original, and the fork's own values.
         owner: the name of the principal that makes it. The tenant is that of the original.
         audit: the entry of the audit.
+        spoken: what the original has had of its agent at the wanted place; None takes what it has now.
     """
 
     session_id: str
@@ -345,6 +346,7 @@ class Fork(Operation[SessionRecord]):
     wanted: ForkRequest
     owner: str = LOCAL.name
     audit: AuditEntry | None = None
+    spoken: Spoken | None = None
 
 
 @frozen

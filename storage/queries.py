@@ -157,7 +157,7 @@ class SessionStart(Query[StoredSession | None]):
 
 @frozen
 class ModelContext(Query[Context]):
-    """The messages for the model of a session of `count` messages with its head at `head`.
+    """The messages for the model of a session of `count` messages with its head at `head`, instructed at `system`.
 
     A message that cannot be read or is missing has a stand-in, so that positions stay and the session can go on.
     """
@@ -165,6 +165,15 @@ class ModelContext(Query[Context]):
     session_id: str
     head: int
     count: int
+    system: int = 0
+
+
+@frozen
+class InstructionsBefore(Query[MessageRow | None]):
+    """The newest instructions of a session at a position before `at`; None if there are none."""
+
+    session_id: str
+    at: int
 
 
 @frozen

@@ -85,7 +85,8 @@ class Context:
     """The messages of a session that its model sees, as they are stored.
 
     Attributes:
-        first: the JSON of the conversation's first message, if the head has moved past it.
+        first: the JSON of the message at the position of the instructions, if the head has moved past the first one, or
+            other instructions have taken its place.
         compaction: the newest one, if the head has moved.
         rows: the JSON of the messages from the head on.
     """
@@ -102,7 +103,7 @@ class StoredPage:
     Attributes:
         rows: the messages that are there, oldest first.
         total: messages of the whole conversation; 0 for a session that is not here.
-        kept_from: messages before this position are gone, but the first one, at position 0.
+        kept_from: messages before this position are gone, but the first one and those with instructions.
         compactions: the compactions that moved the head to a position of the page.
         left_out: messages that the model no longer sees, and those of which it does not see a part.
     """

@@ -47,6 +47,8 @@ ARCHIVED: Final = 1
 DELETED: Final = 2
 DELETES: Final = '"kind":"delete"'
 """A part of the body of each notice that deletes its session, and of no other notice: a text has its quotes escaped."""
+INSTRUCTS: Final = 'substr(body, 2, 16) = \'"role":"system",\''
+"""A message has instructions. Retention keeps these: a fork from before newer ones may need them."""
 SEQ_STRIDE: Final = 1_000_000
 """Event numbers that a takeover skips: more than one turn has. A dead holder may have shown some unstored."""
 COLUMNS: Final = (

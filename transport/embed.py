@@ -13,7 +13,8 @@ import trio
 from warren.actors.events.eventlog import utc_now
 from warren.actors.runtime import Runtime, open_runtime
 from warren.actors.turn.attaching import FetchFile
-from warren.agents.agent import Agent, provider_of
+from warren.agents.agent import Agent
+from warren.agents.spec import provider_of
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import frozen

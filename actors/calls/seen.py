@@ -6,7 +6,7 @@ from typing import Final
 from warren.actors.session.offered import tools_of
 from warren.actors.session.planning import candidates_for
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.actors.turn.compaction import prefix_of, window_for
+from warren.actors.turn.compaction import transcript_of, wanted_of, window_for
 from warren.actors.turn.route import Candidate
 from warren.base.errors import InvalidParamsError
 from warren.compaction.layout import estimate, summary_text
@@ -18,7 +18,6 @@ from warren.conversation.records import SessionRecord
 from warren.conversation.transcript import Transcript, weight_of
 from warren.conversation.views import ContextPart, ContextTool, ContextView, PartName, SeenMessage
 from warren.models.catalog import entry_of
-from warren.storage.queries import ModelContext
 
 PARTS: Final[tuple[PartName, ...]] = ("system", "tools", "summary", "prompts", "answers", "tool_results", "context")
 
@@ -82,10 +81,7 @@ async def _transcript(supervisor: Supervisor, record: SessionRecord) -> Transcri
     actor = supervisor.find(record.session_id)
     if actor is not None and actor.conversation.ready:
         return actor.conversation.context
-    wanted = ModelContext(record.session_id, record.head, record.message_count)
-    stored = await supervisor.shared.storage.read(wanted)
-    prefix = prefix_of(stored.first, stored.compaction)
-    return Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
+    return transcript_of(record, await supervisor.shared.storage.read(wanted_of(record)))
 
 
 def _summary(transcript: Transcript) -> bytes | None:
@@ -99,7 +95,7 @@ def _messages(transcript: Transcript) -> Iterator[SeenMessage]:
     for body in transcript.prefix:
         message = codec.decode_message(body)
         if isinstance(message, SystemMessage):
-            yield SeenMessage(0, estimate(weight_of(body)), message)
+            yield SeenMessage(transcript.system, estimate(weight_of(body)), message)
     positions = transcript.positions
     rows = transcript.rows if not transcript.left_out else [transcript.rows[at - transcript.head] for at in positions]
     for position, body in zip(positions, rows, strict=True):

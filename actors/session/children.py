@@ -255,7 +255,7 @@ class Children:
             tenant=parent.tenant,
             owner=parent.owner,
             delegation=delegation,
-            agent=parent.agent,
+            agent=None if parent.agent is None else parent.agent.of_child,
         )
         candidates = candidates_for(NO_OPTIONS, record, shared)
         if other_model is not None:

@@ -17,7 +17,7 @@ from warren.actors.resources.storage import Storage
 from warren.actors.session.answers import answers
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
-from warren.actors.turn.compaction import prefix_of
+from warren.actors.turn.compaction import transcript_of, wanted_of
 from warren.actors.turn.left import left_events, left_results
 from warren.actors.turn.outcome import LONGEST_TEXT, Outcome, cause_of
 from warren.actors.turn.toolbox import SLACK
@@ -61,7 +61,7 @@ from warren.storage.operations import (
     Sent,
     StoreAnswer,
 )
-from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart, StoredWait
+from warren.storage.queries import ANY_TENANT, SessionRow, SessionStart, StoredWait
 from warren.storage.refusals import leased, not_found, taken_over
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class Conversation:
         """
         self._context = Transcript()
         if system_prompt is not None:
-            self._context.append(SystemMessage(system_prompt))
+            self._context.append(SystemMessage(system_prompt, None if record.agent is None else record.agent.ref))
         record = record.changed(message_count=self._context.end)
         try:
             await self._write(record, 0, creation=creation, audit=audit)
@@ -422,10 +422,7 @@ class Conversation:
         """Load the messages of the context, unless they are here. Only turns need them. Raises StoreError."""
         if self._context is None:
             record = self.known
-            wanted = ModelContext(record.session_id, record.head, record.message_count)
-            stored = await self.storage.read(wanted)
-            prefix = prefix_of(stored.first, stored.compaction)
-            self._context = Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
+            self._context = transcript_of(record, await self.storage.read(wanted_of(record)))
 
     async def reserve(self) -> None:
         """Have the store prove that it takes writes, if it could not take the newest one: else a model works in vain.
@@ -621,9 +618,12 @@ class Conversation:
             self._put_back = kept.changed(usage=usage, spent=spent, deaths=deaths, parked=True)
         if record.turn is not None:
             record = record.changed(turn=self._put_back)
-        self.context.truncate(record.message_count)
-        self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
-        self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]
+        if self.context.system != record.instructed_at:  # instructions of the turn are gone
+            self._context = None
+        else:
+            self.context.truncate(record.message_count)
+            self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
+            self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]
         if record.turn_open and record.turn is None:
             record = record.changed(turn_open=False, turns=record.turns + 1, last_outcome="store_error")
             self.charges.append(ended)

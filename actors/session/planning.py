@@ -8,11 +8,12 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
+from warren.actors.agents import instructed
 from warren.actors.events.eventlog import EventLog
 from warren.actors.events.fence import Guard
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
-from warren.actors.session.offered import tools_of
+from warren.actors.session.offered import instructions_of, tools_of
 from warren.actors.session.trace import TurnTrace
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn import attaching
@@ -24,6 +25,7 @@ from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.running import ToolRunner
 from warren.actors.turn.seam import AroundCall, AroundTool, AroundTurn, Seam
+from warren.agents.agent import Instruct
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -32,8 +34,10 @@ from warren.compaction.policy import compactor_of
 from warren.conversation.agents import AgentPin
 from warren.conversation.budget import UNLIMITED, Budget, Meter
 from warren.conversation.categories import Gates
+from warren.conversation.messages import SystemMessage
 from warren.conversation.options import NO_OPTIONS, SessionOptions, TurnOptions
 from warren.conversation.records import SessionRecord
+from warren.conversation.views import view_of
 from warren.models.model import NO_FILES, Files, ModelChoice
 from warren.models.tools import Tool
 from warren.reports.ledger import Charge
@@ -106,8 +110,7 @@ class Planner:
         """
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        if record.agent is not None:
-            self._check_agent(record.session_id, record.agent)
+        instructs = None if record.agent is None else self._check_agent(record, record.agent)
         shared, peer, chain = self.shared, record.options.peer, None
         named = record.options.tools
         own = peer is not None or self._delegates or (named is not None and DELEGATE in named)
@@ -139,6 +142,7 @@ class Planner:
             self.charges,
             partial(self._within, record, settings),
             chain=chain,
+            instructs=instructs,
         )
         if chain is not None:
             chain.offered, chain.choice, chain.meter = settings.tools, settings.choice, plan.meter
@@ -149,13 +153,26 @@ class Planner:
             self._surround(plan, record)
         return plan
 
-    def _check_agent(self, session_id: str, pin: AgentPin) -> None:
-        """Refuse a turn that lacks the code of its agent, and tell once of a session with another version."""
+    def _check_agent(self, record: SessionRecord, pin: AgentPin) -> Callable[[], Awaitable[SystemMessage]] | None:
+        """Refuse a turn that lacks the code of its agent, and tell once of a session with another version.
+
+        Return what makes the instructions of a turn; None for those that stay as they are.
+        """
         agent = self.shared.agents.check(pin)
-        if agent is not None and agent.version != pin.version and not self._told_version:
+        if agent is None:
+            return None
+        if agent.version != pin.version and not self._told_version:
             self._told_version = True
-            here = agent.pin.ref
+            session_id, here = record.session_id, agent.pin.ref
             agents_log.info("session %s: it was made of %s, and runs with the code of %s", session_id, pin.ref, here)
+        made = agent.instructions
+        return partial(self._instructions, made, record, pin) if pin.made_anew and not isinstance(made, str) else None
+
+    async def _instructions(self, made: Instruct, record: SessionRecord, pin: AgentPin) -> SystemMessage:
+        """Return the instructions that a function makes. Raises AgentError(cause="agent")."""
+        text = await instructed(made, view_of(record, live=True, active=True), self.shared.tool_threads)
+        text, tools = text or self.shared.config.system_prompt or "", self.host_objects.tools
+        return SystemMessage(instructions_of(text, record, self.shared, self.comms, tools) or "", pin.ref)
 
     def choice_of(self, asked: TurnOptions, record: SessionRecord) -> ModelChoice | None:
         """Return the model of a turn of the session; None if it is not known, or cannot be called with the options."""

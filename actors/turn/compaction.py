@@ -31,12 +31,14 @@ from warren.conversation import codec
 from warren.conversation.events import CompactionFailed, CompactionStarted, Event, RequestRepaired, Retrying
 from warren.conversation.messages import Message, SystemMessage
 from warren.conversation.options import CacheTime, CompactionConfig, ModelOptions
-from warren.conversation.records import CompactionEntry
+from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.transcript import Transcript
 from warren.conversation.usage import Usage
 from warren.models.model import NO_FILES, Files, ModelReply, ModelRequest
 from warren.models.tools import Tool
 from warren.settings.config import RetryPolicy
+from warren.storage.queries import ModelContext
+from warren.storage.results import Context
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("warren.compaction")
@@ -417,7 +419,16 @@ def window_for(
     return Window(tokens, max_tokens or 0, estimate(len(codec.encode_whole(specs))))
 
 
-def prefix_of(first: bytes | None, compaction: CompactionEntry | None) -> list[bytes]:
-    """Return the messages before the head of a stored context: the system message and the summary."""
-    system = [first] if first is not None and isinstance(codec.decode_message(first), SystemMessage) else []
-    return system if compaction is None else [*system, codec.encode(summary_message(compaction.summary))]
+def wanted_of(record: SessionRecord) -> ModelContext:
+    """Return the query for the stored context of a session."""
+    return ModelContext(record.session_id, record.head, record.message_count, record.instructed_at)
+
+
+def transcript_of(record: SessionRecord, stored: Context) -> Transcript:
+    """Return the stored context of a session; before its head are the instructions and the summary."""
+    first = None if stored.first is None else codec.decode_message(stored.first)
+    prefix = [stored.first] if isinstance(first, SystemMessage) and first.content and stored.first else []
+    if stored.compaction is not None:
+        prefix.append(codec.encode(summary_message(stored.compaction.summary)))
+    system = record.instructed_at
+    return Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out, system=system)

@@ -14,6 +14,7 @@ from warren.base.errors import (
 )
 from warren.base.values import value
 from warren.conversation import codec
+from warren.conversation.agents import AgentPin
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import NO_EXPENSE, Expense, Spent
 from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, TurnOutcome
@@ -47,6 +48,7 @@ class Outcome:
         keep_alive: whether messages of peers begin turns from now on; None leaves that as it is.
         files: the files that the model has made.
         delegated: what the children of its calls have spent.
+        agent: the agent of the session from now on; None leaves it as it is.
     """
 
     text: str
@@ -62,6 +64,7 @@ class Outcome:
     keep_alive: bool | None = None
     files: tuple[Attachment, ...] = ()
     delegated: Expense = NO_EXPENSE
+    agent: AgentPin | None = None
 
     def failed(self, error: WarrenError) -> "Outcome":
         """Return the same outcome with a copy of an error, which carries the text so far."""
@@ -146,6 +149,7 @@ class Outcome:
             turn_open=False,
             turn=None,
             left_out=base.left_out if self.left_out is None else self.left_out,
+            agent=now.agent if self.agent is None else self.agent,
             parts_left_out=with_parts(base.parts_left_out, context.parts) if context.parts else base.parts_left_out,
             **self._costs(base),
         )

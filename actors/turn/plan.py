@@ -20,6 +20,7 @@ from warren.base.windows import Window
 from warren.conversation.budget import Budget, Meter
 from warren.conversation.categories import Gates
 from warren.conversation.events import BudgetType
+from warren.conversation.messages import SystemMessage
 from warren.conversation.options import ModelOptions, OutputWish
 from warren.conversation.usage import Usage
 from warren.models.model import Files, ModelChoice
@@ -106,6 +107,7 @@ class TurnPlan:
         chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
         spending: the count of its tokens against limits; None without a limit.
         await_tools: waits for the MCP servers that were starting, and takes their tools; None if there are none.
+        instructs: makes the instructions of the turn; None if they stay as they are.
     """
 
     settings: TurnSettings
@@ -122,6 +124,7 @@ class TurnPlan:
     chain: Chain | None = None
     spending: Spending | None = None
     await_tools: Callable[[], Awaitable[None]] | None = None
+    instructs: Callable[[], Awaitable[SystemMessage]] | None = None
 
     @property
     def ended(self) -> Charge:

@@ -45,6 +45,7 @@ from warren.base.fields import encodable
 from warren.base.values import define
 from warren.compaction.layout import estimate
 from warren.conversation import codec
+from warren.conversation.agents import AgentPin
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import NO_EXPENSE, Use
 from warren.conversation.categories import Gates
@@ -67,6 +68,7 @@ from warren.conversation.messages import (
     ContextMessage,
     Message,
     StopReason,
+    SystemMessage,
     ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
@@ -143,6 +145,7 @@ class Turn:
         unwanted: once it has ended early, functions that have the work of its calls end that goes on elsewhere.
         unreached: the waits of such calls whose tools were not there yet, as MCP servers were still connecting.
         given_up: the child sessions for whose ends its calls wait no more, if no step of it is stored.
+        agent: the agent of the session, with the place of its instructions, if it has changed that.
     """
 
     plan: TurnPlan
@@ -174,6 +177,7 @@ class Turn:
     unwanted: Sequence[Callable[[], None]] = ()
     unreached: Sequence[Wait] = ()
     given_up: Sequence[str] = ()
+    agent: AgentPin | None = None
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -337,6 +341,8 @@ class Turn:
         base, context, prompt = self.record, self.context, self.plan.message.prompt
         spent = self.plan.meter.spent if state is None else state.spent
         more: dict[str, Any] = {}
+        if self.agent is not None:
+            more["agent"] = self.agent
         if self._refusals is not None:
             more["left_out"] = self._refusals.left_out
         if context.parts:
@@ -541,6 +547,7 @@ class Turn:
             keep_alive=plan.settings.keep_alive,
             files=self.files,
             delegated=plan.meter.delegated,
+            agent=self.agent,
         )
 
     @property
@@ -580,6 +587,8 @@ class Turn:
         message: AssistantMessage | None = None
         if self.kept is None:
             self._begin(started)
+            if self.plan.instructs is not None:
+                self._instruct(await self.plan.instructs())
         else:
             message = await self._go_on(self.kept)
         if not self.unsettled:
@@ -620,6 +629,12 @@ class Turn:
         self.context.append(UserMessage(prompt, attachments))
         if inbox.waiting:
             self._take_inputs("next")
+
+    def _instruct(self, told: SystemMessage) -> None:
+        """Let the model have other instructions from here on, if they differ."""
+        if told.content != self.context.instructions and self.record.agent is not None:
+            self.context.instruct(told)
+            self.agent = attrs.evolve(self.record.agent, since=self.context.system)
 
     async def _go_on(self, kept: OpenTurn) -> AssistantMessage | None:
         """Go on with a turn that was left open; return the newest answer if its calls are to be run first."""

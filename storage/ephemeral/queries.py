@@ -13,6 +13,7 @@ import attrs
 from warren.agents.spec import StoredAgent
 from warren.base.nodes import Node
 from warren.calls.creation import FIRST_PROMPT, Created
+from warren.conversation import codec
 from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.inputs import Numbered
 from warren.conversation.messages import ContextMessage, UserMessage
@@ -118,7 +119,14 @@ def _context(store: Contents, query: ask.ModelContext) -> Context:
         raise not_found(query.session_id)
     newest = session.compactions[-1] if query.head else None
     bodies = [row.body for row in session.messages[query.head : query.count]]
-    return Context(session.messages[0].body if query.head else None, newest, bodies)
+    first = session.messages[query.system].body if query.head or query.system else None
+    return Context(first, newest, bodies)
+
+
+def _instructions(store: Contents, query: ask.InstructionsBefore) -> MessageRow | None:
+    session = store.sessions.get(query.session_id)
+    rows = () if session is None else reversed(session.messages[: query.at])
+    return next((row for row in rows if row.body.startswith(codec.SYSTEM)), None)
 
 
 def _messages(store: Contents, query: ask.StoredMessages) -> tuple[Rows[MessageRow], int]:
@@ -464,6 +472,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
     ask.AttachmentBytes: _bytes,
     ask.SessionStart: _load,
     ask.ModelContext: _context,
+    ask.InstructionsBefore: _instructions,
     ask.StoredMessages: _messages,
     ask.StoredEvents: _events,
     ask.LastStored: _last_stored,

@@ -412,7 +412,8 @@ class EphemeralStore(Contents):
     def fork(self, operation: Fork) -> SessionRecord:
         """Apply the operation."""
         original = self._session(operation.wanted.session_id)
-        record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
+        wanted, owner = operation.wanted, operation.owner
+        record = forked(original, wanted, operation.session_id, operation.now, owner=owner, spoken=operation.spoken)
         self.sessions[record.session_id] = original.cut(record)
         self._add(operation.audit)
         self._changes += 1

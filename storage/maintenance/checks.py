@@ -13,7 +13,7 @@ from warren.reports.ledger import COUNTS
 from warren.reports.reports import Finding, StoreFacts
 from warren.storage.ledger import HOUR
 from warren.storage.maintenance.plans import EARLIEST
-from warren.storage.rows import ARCHIVED, DELETED, MAX_NUMBER, OPEN, microseconds
+from warren.storage.rows import ARCHIVED, DELETED, INSTRUCTS, MAX_NUMBER, OPEN, microseconds
 from warren.storage.sqlite.columns import raw
 
 Facts = TypeVar("Facts", bound=StoreFacts)
@@ -24,8 +24,8 @@ def both(sql: str) -> Mapping[Home, str]:
     """Return SQL for both homes, which differ in a few names."""
     states = {"open": OPEN, "archived": ARCHIVED, "deleted": DELETED}
     return {
-        "sqlite": sql.format(t="main.", most="max", least="min", row="rowid", **states),
-        "postgres": sql.format(t="warren.", most="greatest", least="least", row="key", **states),
+        "sqlite": sql.format(t="main.", most="max", least="min", row="rowid", instructs=INSTRUCTS, **states),
+        "postgres": sql.format(t="warren.", most="greatest", least="least", row="key", instructs=INSTRUCTS, **states),
     }
 
 
@@ -260,9 +260,11 @@ CHECKS: Final = (
         "{}: messages are missing, or there are more than were counted",
         both("""
         SELECT session_id FROM {t}sessions LEFT JOIN (
-            SELECT session, count(*) AS found, min(position) AS first, max(position) AS last,
-                min(position) FILTER (WHERE position > 0) AS second
-            FROM {t}messages GROUP BY session
+            SELECT session, min(position) AS first,
+                count(*) FILTER (WHERE position = 0 OR position >= messages_from) AS found,
+                max(position) FILTER (WHERE position = 0 OR position >= messages_from) AS last,
+                min(position) FILTER (WHERE position > 0 AND NOT {instructs}) AS second
+            FROM {t}messages JOIN {t}sessions ON session = key GROUP BY session
         ) AS m ON session = key
         WHERE state <> {deleted} AND (
             coalesce(found, 0) <> message_count - {most}(0, messages_from - 1)

@@ -472,7 +472,7 @@ _ANEW: Final[Mapping[str, str]] = {
     "epoch": "1",
     "change": NEXT_CHANGE,
     "messages_from": "(SELECT iif(min(position) > 1, min(position), 0) FROM messages"
-    " WHERE session = key AND position > 0)",
+    f" WHERE session = key AND position > 0 AND NOT {rows.INSTRUCTS})",
     "events_after": "(SELECT coalesce(min(first_seq) - 1, 0) FROM events WHERE session = key)",
 }
 """SQL that restores a damaged column from the session's other rows; other columns get their defaults."""

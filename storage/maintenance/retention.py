@@ -22,7 +22,7 @@ from warren.storage.maintenance.damage import readable_session, sessions_in
 from warren.storage.maintenance.files import log_size, reading, rivals
 from warren.storage.operations import Audit, Delete
 from warren.storage.queries import ANY_TENANT, SessionRow
-from warren.storage.rows import ARCHIVED, DELETED, shown
+from warren.storage.rows import ARCHIVED, DELETED, INSTRUCTS, shown
 from warren.storage.sqlite import queries
 from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
@@ -49,7 +49,8 @@ _SUPERSEDED: Final = f"""
         ), head) AS edge FROM held
     )
     SELECT key, edge, count(*), sum(octet_length(body)) FROM due
-    JOIN messages ON session = key AND position >= low AND position < edge GROUP BY key ORDER BY key
+    JOIN messages ON session = key AND position >= low AND position < edge AND NOT {INSTRUCTS}
+    GROUP BY key ORDER BY key
 """
 _OLD_EVENTS: Final = f"""
     WITH due AS (
@@ -63,9 +64,9 @@ _OLD_EVENTS: Final = f"""
 """
 _OLD_ARCHIVES: Final = f"SELECT key, {raw('holder')} FROM {{sessions}} WHERE state = {ARCHIVED} AND updated_at < ?"
 _WHOLE: Final[dict[plans.Table, str]] = {
-    "messages": """
+    "messages": f"""
         SELECT message_count + 0, count(*), sum(octet_length(body)) FROM sessions
-        JOIN messages ON session = key AND position > 0 WHERE key = ?
+        JOIN messages ON session = key AND position > 0 AND NOT {INSTRUCTS} WHERE key = ?
     """,
     "events": """
         SELECT last_seq + 1, count(*), sum(octet_length(body)) FROM sessions
@@ -76,9 +77,10 @@ _KEY: Final = (
     f"SELECT key, iif(state = {ARCHIVED}, ?2, min(head, ?2)) FROM sessions WHERE session_id = ?1 AND state <> 2"
 )
 _DROP: Final = {
-    "messages": """
+    "messages": f"""
         DELETE FROM messages WHERE rowid IN (
-            SELECT rowid FROM messages WHERE session = ? AND position > 0 AND position < ? ORDER BY position LIMIT ?
+            SELECT rowid FROM messages
+            WHERE session = ? AND position > 0 AND position < ? AND NOT {INSTRUCTS} ORDER BY position LIMIT ?
         ) RETURNING position + 1, created_at
     """,
     "events": """
@@ -107,7 +109,7 @@ _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 @frozen
 class Drop(SqliteOperation[int]):
-    """Remove a session's oldest messages but the first, or its oldest events; return how many went.
+    """Remove a session's oldest messages but the first and instructions, or its oldest events; return how many went.
 
     With messages go the settled waits that began before the newest of them. The holder of the lease goes on
     undisturbed: a summary stands for these messages in the model's context.

@@ -69,7 +69,8 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
         raise not_found(source_id)
     *columns, session, kept_from = rows[0]
     original = await _read(db, session, record_of(tuple(columns)), kept_from, operation.wanted.at)
-    record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
+    wanted, owner = operation.wanted, operation.owner
+    record = forked(original, wanted, operation.session_id, operation.now, owner=owner, spoken=operation.spoken)
     count = record.message_count
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
     new = await db.value(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count), agent_of(record))

@@ -39,6 +39,7 @@ from warren.storage.rows import (
     COLUMNS,
     COMPACTION,
     DELETED,
+    INSTRUCTS,
     OPEN,
     SEQ_STRIDE,
     corrupt,
@@ -63,6 +64,10 @@ _HELD: Final = f"SELECT {COLUMNS}, holder FROM warren.sessions WHERE session_id 
 _MESSAGES: Final = f"""
     SELECT position, created_at, body FROM warren.messages
     WHERE session = {_KEY_OF} AND position >= $3::int8 AND position < $4::int8 ORDER BY position
+"""
+_INSTRUCTIONS: Final = f"""
+    SELECT position, created_at, body FROM warren.messages
+    WHERE session = {_KEY_OF} AND position < $3::int8 AND {INSTRUCTS} ORDER BY position DESC LIMIT 1
 """
 _NEWEST_COMPACTION: Final = f"""
     SELECT {COMPACTION} FROM warren.compactions WHERE session = {_KEY} ORDER BY key DESC LIMIT 1
@@ -250,17 +255,23 @@ async def _creation(at: Reading, query: ask.CreatedUnder) -> Created | None:
 
 async def _context(at: Reading, query: ask.ModelContext) -> Context:
     db, session_id, head, count = at.login, query.session_id, query.head, query.count
-    if not head:
+    system = query.system
+    if not (head or system):
         return Context(None, None, complete(await _rows(db, session_id, 0, count), 0, count))
     async with snapshot(db):
         rows = await _rows(db, session_id, head, count - head)
-        first = await _rows(db, session_id, 0, 1)
-        newest = await db.fetch(_NEWEST_COMPACTION, escaped(session_id))
+        first = await _rows(db, session_id, system, 1)
+        newest = await db.fetch(_NEWEST_COMPACTION, escaped(session_id)) if head else None
     return Context(
-        first=complete(first, 0, 1)[0],
+        first=complete(first, system, system + 1)[0],
         compaction=readable_compaction(move_of(newest[0]), head) if newest else None,
         rows=complete(rows, head, count),
     )
+
+
+async def _instructions(at: Reading, query: ask.InstructionsBefore) -> MessageRow | None:
+    rows = _messages(await at.db.fetch(_INSTRUCTIONS, escaped(query.session_id), None, query.at))
+    return next(iter(rows), None)
 
 
 async def _history(at: Reading, query: ask.StoredHistory) -> StoredPage:
@@ -461,6 +472,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]
     ask.AttachmentBytes: attachments.read,
     ask.SessionStart: _load,
     ask.ModelContext: _context,
+    ask.InstructionsBefore: _instructions,
     ask.StoredMessages: _messages_of,
     ask.StoredEvents: _replay,
     ask.LastStored: _last_stored,

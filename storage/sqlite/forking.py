@@ -67,7 +67,8 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
     except ValueError as exc:
         raise corrupt(f"session {source_id}", exc, source_id) from exc
     original = _Stored(db, key, row_to_record(tuple(columns)), kept_from)
-    record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
+    wanted, owner = operation.wanted, operation.owner
+    record = forked(original, wanted, operation.session_id, operation.now, owner=owner, spoken=operation.spoken)
     count = record.message_count
     new = db.execute(_ADD, (*record_to_row(record), min(kept_from, count))).get
     set_agent(db, new, record)

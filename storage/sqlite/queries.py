@@ -22,6 +22,7 @@ from warren.storage.rows import (
     COLUMNS,
     COMPACTION,
     DELETED,
+    INSTRUCTS,
     MAX_NUMBER,
     OPEN,
     SEQ_STRIDE,
@@ -97,6 +98,10 @@ _COMPACTIONS: Final = f"""
 _MESSAGES: Final = f"""
     SELECT position, {raw("created_at, body")} FROM messages
     WHERE session = {_KEY} AND position >= ? AND position < ? ORDER BY position
+"""
+_INSTRUCTIONS: Final = f"""
+    SELECT position, {raw("created_at, body")} FROM messages
+    WHERE session = {_KEY} AND position < ? AND {INSTRUCTS} ORDER BY position DESC LIMIT 1
 """
 _COUNTS: Final = f"SELECT {raw('message_count, messages_from')} FROM sessions WHERE key = {_KEY}"
 _CREATION: Final = f"""
@@ -200,13 +205,18 @@ def _context(at: Reading, query: ask.ModelContext) -> Context:
     db, session_id, head, count = at.db, query.session_id, query.head, query.count
     with snapshot(db):
         rows = _rows(db, session_id, head, count - head)
-        first = _rows(db, session_id, 0, 1) if head else None
+        first = _rows(db, session_id, query.system, 1) if head or query.system else None
         newest: Any = db.execute(_NEWEST_COMPACTION, (session_id,)).fetchone() if head else None
     return Context(
-        first=None if first is None else complete(first, 0, 1)[0],
+        first=None if first is None else complete(first, query.system, query.system + 1)[0],
         compaction=None if newest is None else readable_compaction(newest, head),
         rows=complete(rows, head, count),
     )
+
+
+def _instructions(at: Reading, query: ask.InstructionsBefore) -> MessageRow | None:
+    row: Any = at.db.execute(_INSTRUCTIONS, (query.session_id, query.at)).fetchone()
+    return None if row is None else message(row)
 
 
 def _history(at: Reading, query: ask.StoredHistory) -> StoredPage:
@@ -322,6 +332,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.AttachmentBytes: attachments.read,
     ask.SessionStart: _load,
     ask.ModelContext: _context,
+    ask.InstructionsBefore: _instructions,
     ask.StoredMessages: _messages,
     ask.StoredEvents: _replay,
     ask.LastStored: _last_stored,

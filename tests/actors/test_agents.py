@@ -73,7 +73,7 @@ async def test_a_session_has_all_of_its_agent() -> None:
         made = await service.create_session("go", agent="desk", budget=Budget(max_steps=50))
         assert made.text == "paid 17"
         first, *_ = await transcript(service, made.session_id)
-        assert first == SystemMessage("Settle it.")
+        assert first == SystemMessage("Settle it.", AgentRef("desk", DESK.version))
         view = await service.read(made.session_id)
         assert view.state.agent == AgentRef("desk", DESK.version)
         (row,) = (await service.list()).sessions
@@ -154,7 +154,7 @@ async def test_a_session_goes_on_with_the_code_of_the_process(tmp_path: Path, ca
         assert f"{DESK.pin.ref}" in line
         assert f"{changed.pin.ref}" in line
         first, *_ = await transcript(service, session_id)
-        assert first == SystemMessage("Settle it.")
+        assert first == SystemMessage("Settle it.", AgentRef("desk", DESK.version))
         assert (await service.read(session_id)).state.agent == AgentRef("desk", DESK.version)
     async with opened(tmp_path, DESK.with_(tools=[])) as service:
         assert (await service.start_turn(session_id, "go")).text == "offered: []"

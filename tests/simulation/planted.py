@@ -236,9 +236,9 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "the messages of a turn that was refused stay",
         "actors/session/conversation.py",
-        """        self.context.truncate(record.message_count)
-        self.context.leave_out""",
-        """        self.context.leave_out""",
+        """            self.context.truncate(record.message_count)
+            self.context.leave_out""",
+        """            self.context.leave_out""",
         "What was stored is what was said.",
         "nothing_",
         soon=True,

@@ -196,9 +196,11 @@ class _NewSession:
         await self._check_limits()
         if by and turn is not None:
             self.accepted = self.holding.enter_context(shared.limiter.accepting(by, record.session_id))
-        own = None if self.agent is None else self.agent.instructions
-        instructions = call.system_prompt or own or shared.config.system_prompt
-        first = instructions_of(instructions, record, shared, comms, self.tools)
+        first, spec = None, None if self.agent is None else self.agent.spec
+        if spec is None or spec.made_by is None:  # else its first turn is told
+            own = None if spec is None else spec.instructions
+            instructions = call.system_prompt or own or shared.config.system_prompt
+            first = instructions_of(instructions, record, shared, comms, self.tools)
         objects = HostObjects(self.tools, call.compactor) or NO_HOST_OBJECTS
 
         async def save(actor: SessionActor) -> None:

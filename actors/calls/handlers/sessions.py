@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from warren.actors.agents import spoken_at
 from warren.actors.calls.local import Local, no_store
 from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION
@@ -74,7 +75,11 @@ async def fork(local: Local, call: ForkRequest) -> SessionView:
     supervisor.scheduler.check_session(by)
     session_id = new_session_id()
     entry = local.entry("fork", session_id, of=call.session_id)
-    operation = Fork(session_id, utc_now(), call, local.principal.name, entry)
+    original = None if call.at is None else await local.read(SessionRow(call.session_id, local.principal.tenant))
+    spoken = None
+    if original is not None and call.at is not None:
+        spoken = await spoken_at(call.at, original, local.read, supervisor.shared.config)
+    operation = Fork(session_id, utc_now(), call, local.principal.name, entry, spoken)
     try:
         limiter.tenancy.creates(by)
         with limiter.tenancy.creating(by):

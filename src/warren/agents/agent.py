@@ -1,12 +1,12 @@
 """`Agent`: instructions, a model, tools and bounds under a name, as a value that sessions are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 import attrs
 
-from warren.agents.spec import AgentSpec
+from warren.agents.spec import AgentSpec, provider_of
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, InstanceOf, is_name, is_text
 from warren.base.values import frozen
@@ -15,6 +15,7 @@ from warren.conversation.agents import AgentPin
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates
 from warren.conversation.options import DEFAULTS, CompactionConfig, SessionOptions, check_sizes, given
+from warren.conversation.views import SessionView
 from warren.models.model import Provider
 from warren.models.tools import Tool
 from warren.structured.types import TypedShape, described
@@ -38,6 +39,10 @@ OF_AGENT: Final[Mapping[str, str]] = {
     "compaction": "compaction",
 }
 """Options of sessions that an agent has as a field of its own, by the names of these fields."""
+
+
+Instruct = Callable[[SessionView], str | Awaitable[str]]
+"""A function that returns the instructions of the next turn of a session, which is as of its last finished turn."""
 
 
 def _in_row(value: Any) -> Any:
@@ -77,6 +82,11 @@ def _name_of(tool: str | Tool) -> str:
     return aliases.TOOLS.get(tool, tool) if isinstance(tool, str) else tool.spec.name
 
 
+def _are_instructions(_instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if not callable(value):
+        is_text(_instance, attribute, value)
+
+
 def _row_of_tools(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else value
 
@@ -92,7 +102,8 @@ class Agent(Generic[T]):
 
     Attributes:
         name: its name: letters, digits, `-` and `_`, 64 at most.
-        instructions: the system prompt of its sessions; empty takes the runtime's.
+        instructions: the system prompt of its sessions; empty takes the runtime's. A function, async or not, returns
+            that of a turn for the session; it is called at the beginning of each, and has ten seconds.
         description: what it is for, in a line.
         model: the model, or a provider of your own; a list has the models that take over behind it. None takes the
             runtime's.
@@ -107,7 +118,7 @@ class Agent(Generic[T]):
     """
 
     name: str = attrs.field(validator=is_name)
-    instructions: str = attrs.field(default="", validator=is_text)
+    instructions: str | Instruct = attrs.field(default="", validator=_are_instructions)
     description: str = attrs.field(default="", validator=is_text, kw_only=True)
     model: tuple[str | Provider, ...] = attrs.field(default=(), converter=_in_row, validator=_are_models, kw_only=True)
     tools: tuple[str | Tool, ...] = attrs.field(default=(), converter=_row_of_tools, validator=_are_tools, kw_only=True)
@@ -186,18 +197,20 @@ class Agent(Generic[T]):
             output_schema=self.options.output_schema if self.shape is None else self.shape.schema,
         )
         functions = tuple([each.spec for each in self.functions.values()])
-        return AgentSpec(self.name, self.description, self.instructions, options, functions)
+        text, made_by = self.instructions, None
+        if not isinstance(text, str):
+            text, made_by = "", _place_of(text)
+        return AgentSpec(self.name, self.description, text, options, functions, made_by)
 
     @property
     def version(self) -> str:
         """The SHA-256 of its `spec`, 64 hexadecimal digits; the same in every process."""
         return self.spec.version
 
-    @cached_property
+    @property
     def pin(self) -> AgentPin:
         """The version as its sessions keep it."""
-        code = [f"the tool {name}" for name in self.functions]
-        return AgentPin(self.name, self.version, (*code, *(["the model"] if self.own_model is not None else [])))
+        return self.spec.pin
 
     def under(self, asked: SessionOptions) -> SessionOptions:
         """Return the options of a session of the agent for a caller who asks for some.
@@ -226,9 +239,10 @@ def _check_schema(field: str, schema: Any) -> None:
         raise FieldValueError(found, problem) from None
 
 
-def provider_of(name: str) -> str:
-    """Return the name under which a runtime has the provider that is the model of an agent of this name."""
-    return f"agent:{name}"
+def _place_of(function: object) -> str:
+    """Return the module and the name of a function, or of the class of an object that is called."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def check_together(agents: object) -> None:

@@ -11,6 +11,7 @@ import attrs
 from warren.base.fields import LEFT_OUT
 from warren.base.values import frozen
 from warren.conversation import codec
+from warren.conversation.agents import INSTRUCTIONS, AgentPin
 from warren.conversation.options import DEFAULTS, SessionOptions
 from warren.conversation.views import DamagedRow
 from warren.models.tools import ToolSpec
@@ -29,6 +30,7 @@ class AgentSpec:
         instructions: its system prompt; empty takes the runtime's.
         options: the options of its sessions, with the names of all its tools.
         functions: those of its tools that are functions of the program.
+        made_by: the module and the name of the function that makes its instructions; None if they are a text.
     """
 
     name: str
@@ -36,6 +38,7 @@ class AgentSpec:
     instructions: str = ""
     options: SessionOptions = DEFAULTS
     functions: tuple[ToolSpec, ...] = ()
+    made_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
     @cached_property
     def body(self) -> str:
@@ -46,6 +49,19 @@ class AgentSpec:
     def version(self) -> str:
         """The SHA-256 of its JSON."""
         return version_of(self.body)
+
+    @cached_property
+    def pin(self) -> AgentPin:
+        """The version as its sessions keep it."""
+        code = [f"the tool {each.name}" for each in self.functions]
+        code += ["the model"] if self.options.provider == provider_of(self.name) else []
+        code += [INSTRUCTIONS] if self.made_by is not None else []
+        return AgentPin(self.name, self.version, tuple(code))
+
+
+def provider_of(name: str) -> str:
+    """Return the name under which a runtime has the provider that is the model of an agent of this name."""
+    return f"agent:{name}"
 
 
 def version_of(body: str) -> str:

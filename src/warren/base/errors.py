@@ -124,6 +124,7 @@ ProviderCause = Literal[
 ]
 BudgetCause = Literal["tokens", "time", "tool_calls", "steps", "cost", "repeated_calls"]
 AgentCause = Literal[
+    "agent",
     "agent_missing",
     "cancelled",
     "compaction_failed",

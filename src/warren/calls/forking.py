@@ -11,7 +11,7 @@ from warren.base.fields import FieldValueError, labels_problem
 from warren.calls.sessions import ForkRequest
 from warren.conversation.budget import NO_EXPENSE, NOTHING_SPENT
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
-from warren.conversation.records import CompactionEntry, Parent, SessionRecord, Span
+from warren.conversation.records import CompactionEntry, Parent, SessionRecord, Span, Spoken
 from warren.conversation.usage import NO_USAGE
 
 PATH: Final = "$.at"
@@ -41,7 +41,15 @@ class Original(Protocol):
         """Return the number of compactions with a head of at most `at`, and the newest of them."""
 
 
-def forked(original: Original, wanted: ForkRequest, session_id: str, now: datetime, owner: str) -> SessionRecord:
+def forked(
+    original: Original,
+    wanted: ForkRequest,
+    session_id: str,
+    now: datetime,
+    *,
+    owner: str,
+    spoken: Spoken | None = None,
+) -> SessionRecord:
     """Return the record of a fork.
 
     The settings and the first `message_count` messages are those of the original. Its usage begins at zero. The step
@@ -54,6 +62,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         session_id: id of the fork.
         now: time of its creation (UTC).
         owner: the name of the principal that makes it.
+        spoken: what the session has had of its agent at the wanted place.
 
     Raises:
         InvalidParamsError: if the conversation cannot be cut at that place, or has too many labels with the new ones.
@@ -74,6 +83,8 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
     if not whole:
         answer = original.last_answer(at)
         text, data = (None, None) if answer is None else (answer.text, answer.structured_output)
+    if spoken is None or source.instructed_at < max(at, 1):  # there, its instructions are in the fork
+        spoken = Spoken(source.agent, source.model, source.options)
     return source.changed(
         session_id=session_id,
         created_at=now,
@@ -97,7 +108,9 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         turn_open=False,
         turn=None,
         archived=False,
-        options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
+        agent=spoken.agent,
+        model=spoken.model,
+        options=attrs.evolve(spoken.options, peer=None),  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
         owner=owner,
         left_out=_before(source.left_out, at),

@@ -138,7 +138,7 @@ class Measured(Sequence[Message]):
         every = tuple(messages)
         if isinstance(messages, Transcript):
             sizes = tuple(map(weight_of, messages.bodies))
-            begun = None if messages.turn is None else len(every) - messages.end + max(messages.turn, messages.head)
+            begun = None if messages.turn is None else len(every) - messages.seen_from(messages.turn)
             return cls(every, sizes, None if messages.prefix else False, begun)
         return cls(every, tuple(map(size_of, every)))
 

@@ -590,6 +590,8 @@ def decode_stored(cls: Any, raw: bytes | str) -> Any:
         raise ValueError(f"damaged row: {path}: {problem}") from exc
 
 
+SYSTEM: Final = b'{"role":"system",'
+"""The beginning of the rows of instructions."""
 _DATA: Final = "structured_output"
 WITH_DATA: Final = b'{"role":"assistant","structured_output":'
 """The beginning of the rows of answers that have data: a look at it costs less than a search for the member."""

@@ -5,7 +5,9 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from warren.base.fields import LEFT_OUT
 from warren.base.values import frozen
+from warren.conversation.agents import AgentRef
 from warren.conversation.attachments import Attachment
 
 StopReason = Literal["end_turn", "tool_use", "pause_turn", "max_tokens", "stop_sequence", "content_filter", "cancelled"]
@@ -107,9 +109,15 @@ class ToolResult:
 
 @frozen
 class SystemMessage:
-    """Instructions of the program that hosts the session."""
+    """Instructions of the program that hosts the session. The newest ones stand for all before them.
+
+    Attributes:
+        content: the text; an empty one has no instructions.
+        agent: the agent that they are of; None if the session had none.
+    """
 
     content: str
+    agent: AgentRef | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen

@@ -154,6 +154,11 @@ class SessionRecord:
     tenant: str = DEFAULT_TENANT
     owner: str = LOCAL.name
 
+    @property
+    def instructed_at(self) -> int:
+        """The position of the instructions that count; 0 if there are none, too."""
+        return 0 if self.agent is None else self.agent.since
+
     def before_turn(self, turn: OpenTurn) -> "SessionRecord":
         """Return the record as it was at the start of its open turn, as far as the turn adds to it."""
         start = turn.start
@@ -177,6 +182,21 @@ class SessionRecord:
 
 _PLACES: Final = {name: place for place, name in enumerate(attrs.fields_dict(SessionRecord))}
 _values: Final = attrgetter(*_PLACES)
+
+
+@frozen
+class Spoken:
+    """What a session has of the agent that speaks in it.
+
+    Attributes:
+        agent: the agent; None if it has none.
+        model: the model.
+        options: the options of its turns.
+    """
+
+    agent: AgentPin | None
+    model: str
+    options: SessionOptions
 
 
 @frozen

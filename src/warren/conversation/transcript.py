@@ -10,7 +10,7 @@ import attrs
 
 from warren.conversation import codec
 from warren.conversation.attachments import TOKENS
-from warren.conversation.messages import AssistantMessage, Message
+from warren.conversation.messages import AssistantMessage, Message, SystemMessage
 from warren.conversation.records import Span, within
 
 ATTACHED: Final = 4 * TOKENS
@@ -48,7 +48,8 @@ class Transcript(Sequence[Message]):
     Trap: each access by index decodes a message. `len`, `end` and `size` cost nothing.
 
     Attributes:
-        prefix: the system message and the summary of the messages before `head`; empty until the first compaction.
+        prefix: the instructions and the summary of the messages before `head`; empty until the first compaction, or
+            the first change of the instructions.
         head: position of the first row in the whole conversation.
         rows: the messages from `head` on, as JSON.
         left_out: positions of rows that are not in the context, as the provider refused their exchange.
@@ -64,6 +65,8 @@ class Transcript(Sequence[Message]):
             negative once that is told; None if it has not. It is not stored.
         form: a place for the provider's own form of the context, such as the bytes of its last request, which only that
             provider understands. Appending a message leaves it here, and every other change of the context drops it.
+        system: position of the instructions that count, which are at the head of the context; those at other places
+            are not in it.
         omitted: the parts of messages that providers have refused, by their names; each understands its own alone. It
             is not stored: a provider that refuses them once more is told by the refusal.
         parts: the messages of which providers have refused a part since the conversation was loaded.
@@ -71,13 +74,14 @@ class Transcript(Sequence[Message]):
 
     __slots__ = (
         *("counted", "form", "futile", "head", "left_out", "omitted", "parts"),
-        *("prefix", "refused", "rows", "size", "turn"),
+        *("prefix", "refused", "rows", "size", "system", "turn"),
     )
     prefix: list[bytes]
     head: int
     rows: list[bytes]
     left_out: AbstractSet[int]
     size: int
+    system: int
     turn: int | None
     refused: int | None
     counted: tuple[int, int] | None
@@ -93,8 +97,10 @@ class Transcript(Sequence[Message]):
         head: int = 0,
         prefix: Iterable[bytes] = (),
         left_out: Iterable[Span] = (),
+        system: int = 0,
     ) -> None:
         self.prefix = list(prefix)
+        self.system = system
         self.head = head
         self.rows = list(rows)
         self.left_out = NOTHING
@@ -124,6 +130,11 @@ class Transcript(Sequence[Message]):
         every = range(self.head, self.end)
         return [at for at in every if at not in self.left_out] if self.left_out else every
 
+    def seen_from(self, position: int) -> int:
+        """Return how many messages of the context are at a position or behind it; not those before `head`."""
+        first = max(position, self.head)
+        return self.end - first - sum(at >= first for at in self.left_out)
+
     @property
     def has_files(self) -> bool:
         """Whether a message of the context has a file. It costs a look at all of them."""
@@ -139,10 +150,35 @@ class Transcript(Sequence[Message]):
 
     def leave_out(self, spans: Iterable[Span]) -> None:
         """Leave the rows at these positions out of the context. Rows that were left out before come back."""
-        gone = within(spans, self.head, self.end)
+        gone = within(spans, self.head, self.end) | self._instructed()
         if gone != self.left_out:
             self.left_out, self.form = gone, None
             self.size = self._measure()
+
+    def _instructed(self) -> set[int]:
+        """Return the positions of rows with instructions, if those that count stand at the head of the context."""
+        if not self.system:
+            return set()
+        return {at for at, body in enumerate(self.rows, self.head) if body.startswith(codec.SYSTEM)}
+
+    @property
+    def instructions(self) -> str:
+        """The instructions that the model sees; empty if there are none."""
+        first = next(iter(self.prefix or self.rows), b"")
+        if not first.startswith(codec.SYSTEM) or (self.system and not self.prefix):
+            return ""
+        message = codec.decode_message(first)
+        return message.content if isinstance(message, SystemMessage) else ""
+
+    def instruct(self, message: SystemMessage) -> None:
+        """Add instructions at the end, which take the place of those before them at the head of the context."""
+        self.rows.append(codec.encode_message(message))
+        self.system, self.form = self.end - 1, None
+        if self.system:
+            told = [body for body in self.prefix if not body.startswith(codec.SYSTEM)]
+            self.prefix = [*([self.rows[-1]] if message.content else []), *told]
+            self.left_out = self.left_out | self._instructed()
+        self.size = self._measure()
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""

@@ -387,7 +387,7 @@ class HistoryPage:
         total: number of messages of the whole conversation, those that are gone included. To read all pages, add
             `limit` to `offset` until it reaches this number: a page before that may be empty.
         compactions: the compactions whose new head is on this page.
-        kept_from: retention has removed the messages before this position, except the first one, at position 0.
+        kept_from: retention has removed the messages before this position, but the first and those with instructions.
         damaged: damaged messages and compactions of this page; they are left out.
     """
 

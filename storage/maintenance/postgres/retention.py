@@ -22,7 +22,7 @@ from warren.storage.postgres.lease import rival
 from warren.storage.postgres.reading import snapshot
 from warren.storage.postgres.schema import prepare
 from warren.storage.queries import ANY_TENANT, SessionRow
-from warren.storage.rows import ARCHIVED, DELETED
+from warren.storage.rows import ARCHIVED, DELETED, INSTRUCTS
 
 # In both, `edge` is the first row that stays. The process that goes on with an open turn needs its messages and events.
 _SUPERSEDED: Final = f"""
@@ -37,7 +37,8 @@ _SUPERSEDED: Final = f"""
         ), head) AS edge FROM held
     )
     SELECT key, session_id, edge, count(*), sum(octet_length(body))::int8 FROM due
-    JOIN warren.messages ON session = key AND position >= low AND position < edge GROUP BY 1, 2, 3 ORDER BY 1
+    JOIN warren.messages ON session = key AND position >= low AND position < edge AND NOT {INSTRUCTS}
+    GROUP BY 1, 2, 3 ORDER BY 1
 """
 _OLD_EVENTS: Final = f"""
     WITH due AS (
@@ -53,9 +54,10 @@ _OLD_ARCHIVES: Final = f"""
     WHERE state = {ARCHIVED} AND updated_at < $1::int8 AND {rival("s.holder", "NULL::int")} IS NULL ORDER BY key
 """
 _WHOLE: Final[dict[plans.Table, str]] = {
-    "messages": """
+    "messages": f"""
         SELECT key, session_id, message_count, count(*), sum(octet_length(body))::int8 FROM warren.sessions
-        JOIN warren.messages ON session = key AND position > 0 WHERE key = $1::int8 GROUP BY 1, 2, 3
+        JOIN warren.messages ON session = key AND position > 0 AND NOT {INSTRUCTS}
+        WHERE key = $1::int8 GROUP BY 1, 2, 3
     """,
     "events": """
         SELECT key, session_id, last_seq + 1, count(*), sum(octet_length(body))::int8 FROM warren.sessions
@@ -71,6 +73,7 @@ _DROP: Final[dict[plans.Table, str]] = {
         ), old AS (
             SELECT session, position FROM warren.messages
             WHERE session = (SELECT key FROM held) AND position > 0 AND position < (SELECT edge FROM held)
+                AND NOT {INSTRUCTS}
             ORDER BY position LIMIT $3::int8
         ), gone AS (
             DELETE FROM warren.messages m USING old WHERE m.session = old.session AND m.position = old.position

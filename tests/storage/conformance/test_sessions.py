@@ -9,6 +9,9 @@ from tests.storage.conformance.homes import Home, done, forget
 from tests.storage.samples import causes, entry, moved, turn, updated
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.calls.creation import Creation
+from warren.conversation import codec
+from warren.conversation.agents import AgentRef
+from warren.conversation.messages import SystemMessage
 from warren.conversation.peers import Peer
 from warren.storage.ephemeral import EphemeralStore
 from warren.storage.operations import (
@@ -29,6 +32,7 @@ from warren.storage.queries import (
     CreatedUnder,
     DueErasures,
     HandoverAnswer,
+    InstructionsBefore,
     LastStored,
     LostEvents,
     ModelContext,
@@ -235,6 +239,26 @@ async def test_a_compaction_moves_the_head(home: Home, tmp_path: Path) -> None:
         assert context.rows == [row.body for row in turn("a", 1).messages]
         assert (await store.read(StoredHistory("a", "default"))).compactions == [entry(2, 2)]
         assert (await store.read(StoredHistory("a", "default", offset=2))).compactions == []
+
+
+async def test_newer_instructions_are_the_first_of_the_context(home: Home, tmp_path: Path) -> None:
+    """Whether the head has moved past them or not; those before a position are found, the newest of them."""
+    first, second = turn("a"), moved(turn("a", 1), entry(2, 3))
+    told = [attrs.evolve(first.messages[0], body=codec.encode(SystemMessage("Be brief.")))]
+    told.append(attrs.evolve(second.messages[0], body=codec.encode(SystemMessage('Be "kind".', AgentRef("a", "v")))))
+    async with home(tmp_path) as store:
+        first = attrs.evolve(first, messages=(told[0], first.messages[1]))
+        await store.write([first])
+        assert (await store.read(ModelContext("a", 0, 2))).first is None
+        await store.write([attrs.evolve(second, messages=(told[1], second.messages[1]))])
+        for head in (0, 3):
+            context = await store.read(ModelContext("a", head, 4, 2))
+            assert context.first == told[1].body
+            assert context.compaction == (entry(2, 3) if head else None)
+            assert len(context.rows) == 4 - head
+        for at, found in ((0, None), (1, told[0]), (2, told[0]), (3, told[1]), (9, told[1])):
+            assert await store.read(InstructionsBefore("a", at)) == found
+        assert await store.read(InstructionsBefore("b", 9)) is None
 
 
 async def test_a_name_has_one_session(home: Home, tmp_path: Path) -> None:
