@@ -1,6 +1,6 @@
 """The messages between actors. Each names the type of its reply."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
@@ -93,6 +93,7 @@ class Arrived(Message[TurnResult | WarrenError | None]):
             nobody waits, the reply is None and comes at once. An error that is raised is no ending: the input waits on.
         tools: tools for the turn that begins with the input, by name.
         begun: gets a reader with the first event after a turn has taken the input; None if the sender wants no events.
+        others: further notices, if it is one: a thousand children may end at once.
     """
 
     urgent: ClassVar[bool] = True  # the store has the input, and no other message would tell the session
@@ -100,6 +101,7 @@ class Arrived(Message[TurnResult | WarrenError | None]):
     waits: bool = False
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
     begun: Beginning | None = None
+    others: Sequence[Numbered] = ()
 
 
 @value

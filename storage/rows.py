@@ -276,8 +276,14 @@ _WAIT_DETAILS: Final = tuple(attrs.fields_dict(_WaitDetails))
 
 def wait_to_row(wait: Wait) -> tuple[str, str, str, int, int, str]:
     """Return the wait's values in the order of `WAIT`."""
-    body = codec.encode(part(_WaitDetails, wait)).decode()
+    body = _encode_wait()(wait).decode()
     return wait.reason, wait.wait_id, wait.state, microseconds(wait.since), microseconds(wait.until), body
+
+
+@cache
+def _encode_wait() -> Callable[[Wait], bytes]:
+    """Return the function that makes the column `body` of a wait: a thousand children are as many waits."""
+    return codec.row_encoder(Wait, *(each.name for each in attrs.fields(Wait) if each.name not in _WAIT_DETAILS))
 
 
 def wait_in(row: tuple[Any, ...]) -> Wait:
@@ -712,6 +718,16 @@ def event(row: tuple[Any, ...]) -> EventRow:
         raise ValueError(f"first_seq is {first_seq}, after seq")
     lengths = None if cuts is None else bytes_in(cuts, "cuts")
     return EventRow(first_seq, seq, time_in(timestamp, "timestamp"), bytes_in(body, "body"), lengths)
+
+
+def encode_notice(notice: Input) -> bytes:
+    """Return the column `body` of a notice, which the end of each child writes."""
+    return _notice_encoder()(notice)
+
+
+@cache
+def _notice_encoder() -> Callable[[Input], bytes]:
+    return codec.row_encoder(Input)
 
 
 def decoded(body: Any, session_id: str) -> Input:

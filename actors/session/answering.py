@@ -296,7 +296,7 @@ class Answering:
     async def _wait_of(self, message: GiveAnswer) -> Wait | None:
         """Return the wait that an answer is meant for, or begins; None if there is none. Raises StoreError."""
         wait = self._open_wait(message)
-        if wait is not None:
+        if wait is not None and wait.reason == "background":
             await self.background.look(wait)
             wait = self._open_wait(message)
         if wait is None:

@@ -293,7 +293,7 @@ class Children:
         await self.begin(
             record,
             attrs.evolve(wanted, budget=budget),
-            child_of(call.session_id, call.key),
+            chain.children[call.call_id],
             by=self._shared.limiter.tenancy.of_owner(record.tenant, record.owner),
             payer=chain.payer,
             options=chain.options,
@@ -350,7 +350,8 @@ async def _delegate(
 def _awaits(chain: Chain, call: ToolContext) -> Awaited:
     seconds = call.args.get("time_limit")
     limit = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
-    data: dict[str, Any] = {"key": call.key, "child": child_of(call.session_id, call.key)}
+    child = chain.children[call.call_id] = child_of(call.session_id, call.key)
+    data: dict[str, Any] = {"key": call.key, "child": child}
     if share := chain.expense_of(call.call_id):
         data["share"] = share
     return Awaited("child", data, limit)

@@ -189,8 +189,9 @@ class Inbox:
         self.paused = False
         number = message.numbered.number
         if message.numbered.input.is_notice:
-            if number > self._loaded_to and number not in self._ended:
-                self.notices.setdefault(number, message.numbered.input)
+            for each in (message.numbered, *message.others):
+                if each.number > self._loaded_to and each.number not in self._ended:
+                    self.notices.setdefault(each.number, each.input)
             mail.answer(None)
             return
         there = self._find(message)
@@ -280,8 +281,11 @@ class Inbox:
         """Return the input that begins the next turn, if one does: the oldest one that waits for no time to come."""
         if self.paused or not self.waiting:
             return None
-        begins = (each for each in self.waiting.values() if each.input.starts)
-        return next((each for each in begins if (due := each.input.not_before) is None or due <= self.now()), None)
+        for each in self.waiting.values():
+            input_ = each.numbered.input
+            if input_.starts and ((due := input_.not_before) is None or due <= self.now()):
+                return each
+        return None
 
     def due(self) -> datetime | None:
         """Return the time from which on `first` may return another input; None if no input waits for a time."""

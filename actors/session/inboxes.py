@@ -315,7 +315,11 @@ class Inboxes:
                     self.on_elsewhere(session_id)
                     continue
                 for each in found:
-                    self.found(session_id, each)
+                    if not each.input.is_notice:
+                        self.found(session_id, each)
+                notices = [each for each in found if each.input.is_notice and each.input.input_id not in self._entering]
+                if notices:
+                    self._mailboxes.mailbox(session_id).tell(Arrived(notices[0], others=notices[1:]))
 
     async def withdraw(self, session_id: str, input_id: str) -> None:
         """Take an input back that waits. A call that waits for its turn gets AgentError("cancelled").

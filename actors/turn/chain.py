@@ -32,6 +32,7 @@ class Chain:
         choice: its model; None if the tools are only shown.
         meter: its budgets; None if the tools are only shown.
         keeps_steps: whether its calls are in the store.
+        children: the ids of the sessions to which its calls delegate work, by the ids of the calls.
     """
 
     hops: int = 0
@@ -41,6 +42,7 @@ class Chain:
     choice: ModelChoice | None = None
     meter: Meter | None = None
     keeps_steps: bool = False
+    children: dict[str, str] = attrs.field(factory=dict)
     _shares: dict[str, Budget | None] = attrs.field(factory=dict)
 
     def take(self, input_: Input) -> None:

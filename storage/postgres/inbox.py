@@ -28,7 +28,7 @@ from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.refusals import inbox_full, leased, not_found, retired, taken_over
 from warren.storage.results import Rows
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, decoded, microseconds, outcome_of
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, decoded, encode_notice, microseconds, outcome_of
 
 LAST: Final = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"
 # The lock of the session's row makes the order of numbers the order of commits, and keeps the count exact.
@@ -173,7 +173,7 @@ async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> No
 
 async def send(db: Connection, sends: Iterable[Sent]) -> None:
     """Put notices into the inboxes of open sessions."""
-    rows = [(escaped(each.session_id), escaped(each.input.input_id), codec.encode(each.input)) for each in sends]
+    rows = [(escaped(each.session_id), escaped(each.input.input_id), encode_notice(each.input)) for each in sends]
     if rows:
         await db.fetch(_SEND, *map(array, zip(*rows, strict=True)))
 

@@ -15,7 +15,7 @@ from warren.conversation.inputs import Input, Numbered, looking
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome, Sent
 from warren.storage.queries import PeerNamed, WaitingNotices, WaitingSessions, WasTold
 from warren.storage.results import Rows
-from warren.storage.rows import ARCHIVED, MAX_NUMBER, OPEN, decoded, shown, text_in
+from warren.storage.rows import ARCHIVED, MAX_NUMBER, OPEN, decoded, encode_notice, shown, text_in
 from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
@@ -119,7 +119,7 @@ def store_outcomes(db: apsw.Connection, ended: Iterable[tuple[int, InputOutcome]
 
 def send(db: apsw.Connection, sends: Iterable[Sent]) -> None:
     """Put notices into the inboxes of open sessions."""
-    rows = ((each.session_id, each.input.input_id, codec.encode(each.input).decode()) for each in sends)
+    rows = ((each.session_id, each.input.input_id, encode_notice(each.input).decode()) for each in sends)
     execute_rows(db, _SEND, 3, [each for row in rows for each in row])
 
 

@@ -166,8 +166,10 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "the newest input comes first",
         "actors/session/inbox.py",
-        """begins = (each for each in self.waiting.values() if""",
-        """begins = (each for each in reversed(self.waiting.values()) if""",
+        """for each in self.waiting.values():
+            input_""",
+        """for each in reversed(self.waiting.values()):
+            input_""",
         "Inputs begin their turns in their order.",
         "queue_in_order",
     ),
@@ -417,8 +419,8 @@ PLANTED: Final[Sequence[Planted]] = (
     Planted(
         "a prompt for later is taken at once",
         "actors/session/inbox.py",
-        """is None or due <= self.now()), None)""",
-        """is None or due > due.min), None)""",
+        """is None or due <= self.now()):""",
+        """is None or due > due.min):""",
         "A prompt that waits for a time begins no turn before it.",
         "later_is_later",
         soon=True,
