@@ -15,7 +15,8 @@ from tests.support.layers import FOLDERS, LAYERS
 FACADE: Final = DOMAIN / "__init__.py"
 # `python -m warren` has to be here, and starts the command line.
 COMMAND: Final = DOMAIN / "__main__.py"
-# The name by which programs import the client.
+# The names by which programs import the service for asyncio, and the client.
+AIO: Final = DOMAIN / "aio.py"
 CLIENT: Final = DOMAIN / "client.py"
 # The name by which programs import what their tests need.
 TESTING: Final = DOMAIN / "testing.py"
@@ -131,7 +132,7 @@ def violations(path: PurePosixPath, source: str) -> list[str]:
 
 
 def _layer_of_file(path: PurePosixPath) -> str:
-    if path in {COMMAND, CLIENT, TESTING}:
+    if path in {COMMAND, AIO, CLIENT, TESTING}:
         return LAYERS[-1]
     return "domain" if path.is_relative_to(DOMAIN) else path.parts[0]
 

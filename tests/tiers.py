@@ -102,6 +102,7 @@ PLACES: Final = (
     "surfaces/test_proxies.py",
     "test_packaging.py",
     "transport/acp/test_docs.py",
+    "transport/aio/test_processes.py",
     "transport/cli/test_help.py::test_bash_completes",
     "transport/cli/test_help.py::test_the_completion_scripts_ask_warren[bash]",
     "transport/cli/test_local_embedder.py",

@@ -156,8 +156,12 @@ async def open_host(
 def _check_loop() -> None:
     """Raise RuntimeError if the caller does not run on trio: the first wait would fail with words about a bad yield."""
     if not trio.lowlevel.in_trio_run():
-        loop = "this is asyncio" if _asyncio_runs() else "no loop of trio runs here"
-        raise RuntimeError(f"warren.open_supervisor needs trio, and {loop}: start the program with trio.run(main)")
+        cure = (
+            "this is asyncio: use warren.aio.open_supervisor, with the same arguments"
+            if _asyncio_runs()
+            else "no loop of trio runs here: start the program with trio.run(main)"
+        )
+        raise RuntimeError(f"warren.open_supervisor needs trio, and {cure}")
 
 
 def _asyncio_runs() -> bool:

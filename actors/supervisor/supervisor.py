@@ -116,7 +116,8 @@ class Supervisor:
         if not right:
             raise RuntimeError(
                 "the runtime was opened on another event loop: call it there, from a thread with "
-                "trio.from_thread.run(..., trio_token=...)"
+                "trio.from_thread.run(..., trio_token=...); for a program on asyncio open it with "
+                "warren.aio.open_supervisor"
             )
 
     def check_open(self) -> None:

@@ -154,6 +154,10 @@ class ToolRunner:
         if tool.context is not None:
             bound = tool.in_context(bound)
         if tool.is_async:
+            if tool.loop == "asyncio":
+                from warren.actors.io.asyncio_loop import run_apart  # noqa: PLC0415 - few programs need asyncio
+
+                return await run_apart(tool.call, bound)
             return await tool.call(**bound)
         guard, call = self.guard, partial(tool.call, **bound)
         if guard is None:

@@ -61,7 +61,9 @@ def test_a_runtime_says_on_asyncio_that_it_needs_trio() -> None:
         async with open_supervisor(Config(model="no such model")):
             raise AssertionError
 
-    with pytest.raises(RuntimeError, match=r"^warren.open_supervisor needs trio, and this is asyncio: .*trio.run"):
+    with pytest.raises(
+        RuntimeError, match=r"^warren.open_supervisor needs trio, and this is asyncio: use warren.aio.open_supervisor, "
+    ):
         asyncio.run(main())
     with pytest.raises(RuntimeError, match=r"^warren.open_supervisor needs trio, and no loop of trio runs here: "):
         main().send(None)

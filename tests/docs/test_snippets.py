@@ -22,6 +22,7 @@ ALL: Final = sorted([*DOCS.rglob("*.md"), README, ROOT / "CONTRIBUTING.md"])
 READ_HERE: Final = (
     *(
         "agents",
+        "asyncio",
         "capability-matrix",
         "cli",
         "client",

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import trio
 
@@ -20,6 +20,7 @@ from warren.conversation.messages import (
 )
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.models.tools import Loop
 
 CHARACTERS_PER_TOKEN: Final = 4
 MOST_PIECES: Final = 1_000
@@ -36,6 +37,8 @@ class EchoProvider:
     `input_tokens` counts the answered text alone, and `max_tokens` cuts the answer. It never calls a tool. If data is
     asked for, it repeats its last answer, so a prompt in JSON comes back as data. It ignores the model's name.
     """
+
+    loop: ClassVar[Loop] = "trio"
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Return the answer. The only checkpoint is before the first piece."""

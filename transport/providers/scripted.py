@@ -29,6 +29,7 @@ from warren.conversation.messages import (
 )
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.models.tools import Loop
 from warren.structured.output import asked_at
 from warren.transport.providers.echo import last_words, tokens, words
 
@@ -268,6 +269,7 @@ class ScriptedModel:
     """
 
     kinds: ClassVar[frozenset[Kind]] = ANY_KIND
+    loop: ClassVar[Loop] = "trio"
     script: Script
     requests: list[ModelRequest] = attrs.field(repr=False)
     _keeps: bool = attrs.field(repr=False)

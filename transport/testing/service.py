@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from inspect import signature
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import attrs
 import trio
@@ -15,17 +15,17 @@ from warren.base.values import define, frozen
 from warren.calls.facade import RuntimeService
 from warren.conversation.attachments import ANY_KIND, Kind
 from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.models.tools import Loop
 from warren.settings.config import Config
 from warren.transport.embed import open_host, open_supervisor
 from warren.transport.providers.scripted import ScriptedModel, ScriptedStep
 
+if TYPE_CHECKING:
+    from warren.transport.aio import Service
+
 MODEL: Final = "scripted"
 """The name of the model of a test."""
 NO_SCRIPT: Final = "the test has no script yet: call scripted(say(…)) before the turn begins"
-ON_ASYNCIO: Final = (
-    "warren_service needs trio, and this test runs on asyncio. Without a mark of asyncio and without asyncio_mode=auto"
-    " it runs on trio by itself; under AnyIO, let the fixture anyio_backend return 'trio'"
-)
 
 
 @define(eq=False)
@@ -37,6 +37,7 @@ class ScriptedFixture:
     """
 
     kinds: ClassVar[frozenset[Kind]] = ANY_KIND
+    loop: ClassVar[Loop] = "trio"
     newest: ScriptedModel | None = None
 
     def __call__(
@@ -74,12 +75,8 @@ class NotOpen:
         )
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[RuntimeService]:
-        """Open the service for a body. Fails the test if it does not run on trio."""
-        if not trio.lowlevel.in_trio_run():
-            import pytest  # noqa: PLC0415 - programs import this module for the fixture's class, without pytest
-
-            pytest.fail(ON_ASYNCIO, pytrace=False)
+    async def open(self) -> "AsyncIterator[RuntimeService | Service]":
+        """Open the service for a body: on trio, or for asyncio that of `warren.aio`."""
         options = dict(self.options)
         for name in options.keys() - signature(open_supervisor).parameters.keys():
             raise TypeError(f"warren_options has {name!r}, which is no argument of open_supervisor")
@@ -88,8 +85,14 @@ class NotOpen:
             config = attrs.evolve(config, model=MODEL)
         providers = {MODEL: self.model, **(options.pop("providers", None) or {})}
         environ = options.pop("environ", {})  # no test pays for a model because the shell has a key
-        async with open_host(config, providers=providers, environ=environ, clock=_clock(), **options) as hosted:
-            yield hosted.service
+        if trio.lowlevel.in_trio_run():
+            async with open_host(config, providers=providers, environ=environ, clock=_clock(), **options) as hosted:
+                yield hosted.service
+            return
+        from warren.transport.aio import open_supervisor as open_aio  # noqa: PLC0415 - for tests on asyncio alone
+
+        async with open_aio(config, providers=providers, environ=environ, **options) as service:
+            yield service
 
 
 def _clock() -> Callable[[], datetime]:

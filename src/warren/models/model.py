@@ -181,6 +181,8 @@ class Provider(Protocol):
 
     A provider that a program brings may have an attribute `kinds`, a frozenset of the kinds of attachments that it
     sends on; without it prompts with attachments are refused. It reads their bytes by `request.files.read`.
+
+    In a program on asyncio it runs on the program's loop, unless its attribute `loop` is "trio".
     """
 
     async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:

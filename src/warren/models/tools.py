@@ -44,9 +44,12 @@ else:
 
     P, R = ParamSpec("P"), TypeVar("R")
 
+Loop = Literal["trio", "asyncio"]
+"""The library of the event loop that an async function is written for."""
 Restart = Literal["replay", "ask", "report"]
 """What becomes of a call that ran when its process ended: see `tool`."""
 RESTARTS: Final[tuple[Restart, ...]] = get_args(Restart)
+LOOPS: Final[tuple[Loop, ...]] = get_args(Loop)
 Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
 """Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
 asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
@@ -259,8 +262,8 @@ class ToolArgumentsError(Exception):
 
 NO_WORDS: Final = "the tool failed and did not say why"
 FOR_ASYNCIO: Final = (
-    "This tool is written for asyncio, and Warren runs tools on trio: use trio or anyio in it, or make it a plain "
-    "function, which runs in a thread and may call asyncio.run"
+    'This tool needs a loop of asyncio: make it an `async def` with @tool(loop="asyncio"), or open the runtime with '
+    "warren.aio.open_supervisor in a program on asyncio"
 )
 _OF_ASYNCIO: Final = ("no running event loop", "no current event loop", "library written for some other framework")
 """Messages of asyncio outside its loop, and of trio to a coroutine that awaits something of asyncio."""
@@ -301,6 +304,7 @@ class Tool(Generic[P, R]):
         awaits: returns what a call waits for once it has run without an error, None if its result is that of the run;
             None if no call waits.
         context: the parameter of `call` that gets the context of the call; None if none does.
+        loop: the library that an async `call` is written for, see `tool`; None is that of the program.
     """
 
     spec: ToolSpec
@@ -317,6 +321,7 @@ class Tool(Generic[P, R]):
     remote: Remote | None = attrs.field(default=None, repr=False)
     awaits: Callable[[ToolContext], Awaited | None] | None = attrs.field(default=None, repr=False)
     context: str | None = None
+    loop: Loop | None = attrs.field(default=None, validator=attrs.validators.optional(OneOf(LOOPS)))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function of the tool, with its own arguments and its own result; nothing of a session is needed."""
@@ -361,6 +366,7 @@ def tool(
     polls: bool = False,
     restart: Restart = "report",
     background: bool = False,
+    loop: Loop | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -375,6 +381,7 @@ def tool(
     polls: bool = False,
     restart: Restart = "report",
     background: bool = False,
+    loop: Loop | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async. Use it as a decorator, with or without arguments.
 
@@ -404,10 +411,13 @@ def tool(
             beyond the turn. The result becomes an input of the session, with the source `background`: it enters the
             running turn, or begins one. Without a `timeout` such a call has no time limit. If its process ends,
             `restart` says what becomes of it in the next one.
+        loop: the library that an async function is written for: `trio`, which anyio is fine on, or `asyncio`. None is
+            that of the program: trio under `warren.open_supervisor`, and under `warren.aio.open_supervisor` asyncio,
+            on the program's own loop. In a program on trio, functions for asyncio share a loop in a thread.
 
     Raises:
         TypeError: if the signature cannot be described; the message names the parameter.
-        ValueError: if `restart` is none of the three.
+        ValueError: if `restart` or `loop` is none of the values above.
     """
 
     def build(target: Callable[..., Any]) -> Tool:
@@ -432,6 +442,7 @@ def tool(
             restart=restart,
             background=background,
             context=context,
+            loop=loop,
         )
 
     of_decorator = function is None

@@ -232,19 +232,31 @@ def test_a_fixture_of_the_project_wins(project: Project) -> None:
 
 
 def test_under_anyio(project: Project) -> None:
-    """AnyIO runs a test with its mark: on trio it has the service, on asyncio it is told what to do."""
+    """AnyIO runs a test with its mark: on trio it has the service, on asyncio that of `warren.aio`."""
     done = project(
         """
+    import asyncio
+
+    @warren.tool
+    async def which() -> str:
+        "Tell the loop."
+        return type(asyncio.get_running_loop()).__name__
+
+    @pytest.fixture
+    def warren_options():
+        return {"tools": [which]}
+
     @pytest.mark.anyio
     @pytest.mark.parametrize("anyio_backend", ["trio", "asyncio"])
-    async def test_it(warren_service, scripted):
-        scripted(say("a"))
+    async def test_it(warren_service, scripted, anyio_backend):
+        model = scripted(call("which"), say("a"))
         assert (await warren_service.create_session("x")).text == "a"
+        (found,) = model.requests[-1].messages[-1].results
+        assert ("EventLoop" in found.content) == (anyio_backend == "asyncio")
     """,
         "anyio.pytest_plugin",
     )
-    done.assert_outcomes(passed=1, failed=1)
-    done.stdout.fnmatch_lines(["*warren_service needs trio, and this test runs on asyncio. Without a mark*"])
+    done.assert_outcomes(passed=2)
 
 
 def test_other_tests_are_left_alone(project: Project) -> None:
