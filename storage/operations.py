@@ -387,17 +387,20 @@ class Enqueue(Operation[Enqueued]):
 class EndInputs(Operation[None]):
     """Remove inputs without a turn from a session's inbox, with their outcome. Ignores inputs that are not there.
 
-    Without effect on a session that is archived or deleted: its end has told others all that they hear of it.
+    Without effect on a session that is archived or deleted: its end has told others all that they hear of it. Fails
+    with StoreError(cause="lease_lost") if the lease under which the inputs are removed has been taken over.
 
     Attributes:
         session_id: the session.
         inputs: the inputs and their outcome.
         sends: notices for other sessions.
+        lease: the lease of the session, if its turns must not have the inputs meanwhile; None for any.
     """
 
     session_id: str
     inputs: InputOutcome
     sends: tuple[Sent, ...] = ()
+    lease: Lease | None = None
 
 
 @frozen

@@ -61,7 +61,7 @@ from warren.storage.operations import (
     Sent,
     StoreAnswer,
 )
-from warren.storage.queries import ANY_TENANT, SessionRow, SessionStart, StoredWait
+from warren.storage.queries import ANY_TENANT, SessionRow, SessionStart, StoredWait, WaitingInputs
 from warren.storage.refusals import leased, not_found, taken_over
 
 if TYPE_CHECKING:
@@ -639,12 +639,18 @@ class Conversation:
         try:
             ends = withdrawn is not None and not self._has_told and self.inbox.has_first(inputs)
             sends = self._told(withdrawn) if withdrawn is not None and ends else ()
-            await self.write(EndInputs(self.log.session_id, inputs, sends))
+            await self.write(EndInputs(self.log.session_id, inputs, sends, self.held))
         except WarrenError as exc:
-            return exc
+            if not (isinstance(exc, StoreError) and await self.storage.after_crash(exc, partial(self._ended, inputs))):
+                return exc
         self._has_told |= ends
         self._sent(sends)
         return None
+
+    async def _ended(self, inputs: InputOutcome, store: "Store") -> bool:
+        """Return whether a store has the outcome of inputs."""
+        waiting = await store.read(WaitingInputs(self.log.session_id, ANY_TENANT))
+        return not any(each.number in inputs.numbers for each in waiting)
 
     @property
     def told_by_end(self) -> tuple[Sent, ...]:

@@ -383,7 +383,10 @@ class EphemeralStore(Contents):
     def end_inputs(self, operation: EndInputs) -> None:
         """Apply the operation."""
         if operation.session_id not in self.ended:
-            self._keep(self._session(operation.session_id).inbox.store_outcome(operation.inputs))
+            session = self._session(operation.session_id)
+            if operation.lease is not None:
+                self._check_lease(session, operation.lease)
+            self._keep(session.inbox.store_outcome(operation.inputs))
             self._send(operation.sends)
 
     def _keep(self, ended: Sequence[Entered]) -> None:

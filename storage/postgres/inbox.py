@@ -167,6 +167,8 @@ async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> No
     if holder_name is not None:
         raise leased(operation.session_id, holder_name)
     if state == OPEN:
+        if operation.lease is not None and await db.fetch(_LEASE, session) != [(holder.key, operation.lease.epoch)]:
+            raise taken_over(operation.session_id, None)
         await store_outcome(db, session, operation.inputs)
         await send(db, operation.sends)
 

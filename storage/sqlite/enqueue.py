@@ -54,5 +54,7 @@ def end_inputs(operation: EndInputs, db: apsw.Connection, holder: Holder) -> Non
     """Change the rows of inputs."""
     key, state = writable(db, holder, operation.session_id)
     if state == OPEN:
+        if operation.lease is not None and not has(db, holder, key, operation.lease):
+            raise taken_over(operation.session_id, None)
         store_outcomes(db, [(key, operation.inputs)])
         send(db, operation.sends)

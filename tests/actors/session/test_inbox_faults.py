@@ -1,5 +1,8 @@
 """Inputs to a session while things go wrong in it: each sender is answered, nothing is lost, nothing doubled."""
 
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -13,6 +16,7 @@ from tests.support.asking import ask
 from tests.support.compacting import Model, compacting, talk
 from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
+from tests.support.hanging import expire_leases, store_of
 from tests.support.models import GatedModel
 from tests.support.runtime import Recorder, new_session, open_runtime, storage_of
 from warren.actors.calls.service import Service
@@ -59,6 +63,50 @@ async def test_a_prompt_that_was_stored_before_a_crash(tmp_path: Path) -> None:
         assert caught.value.cause == "crash"
         assert (await service.start_turn(session_id, "four", mode="queue")).steps == 1
         assert await said(service, session_id) == ["one", "two", "four"]
+
+
+async def test_a_withdrawal_that_was_stored_before_a_crash(tmp_path: Path) -> None:
+    """The storage actor crashed after it: the prompt has ended, and both who wait hear so; else it waits on."""
+    faults, far = Faults(), datetime.now(UTC) + timedelta(days=9)
+    async with (
+        open_runtime(Slow(), store=tmp_path, faults=faults, config=config(idle_after=1e9)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        asked = ask(nursery, partial(service.start_turn, not_before=far), session_id, "one", mode="queue")
+        await trio.sleep(1)
+        (prompt,) = await service.inputs(session_id)
+        faults.crash_before = 1
+        with pytest.raises(StoreError) as caught:
+            await service.withdraw(session_id, prompt.input_id)
+        assert caught.value.cause == "crash"
+        faults.crash_after = 1
+        await service.withdraw(session_id, prompt.input_id)
+        with trio.fail_after(1):
+            assert (await asked.failure(AgentError)).cause == "cancelled"
+        assert await service.inputs(session_id) == ()
+
+
+async def test_inputs_of_a_session_that_another_process_has(tmp_path: Path) -> None:
+    """A process that has lost it unknowingly, as a clock was put forward, ends none of them."""
+    far = datetime.now(UTC) + timedelta(days=9)
+    async with (
+        open_runtime(Slow(), store=tmp_path, config=config(idle_after=1e9)) as service,
+        open_runtime(Slow(), store=tmp_path, config=config(idle_after=1e9)) as other,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        ask(nursery, partial(service.start_turn, not_before=far), session_id, "one", mode="queue")
+        await trio.sleep(1)
+        (prompt,) = await service.inputs(session_id)
+        await expire_leases(service)
+        await other.start_turn(session_id, "two")
+        (await store_of(service)).me.clock = lambda: time.time() + 3600  # for it the other process is dead
+        with pytest.raises(StoreError) as caught:
+            await service.withdraw(session_id, prompt.input_id)
+        assert caught.value.cause == "lease_lost"
+        assert await other.inputs(session_id) == (prompt,)
+        nursery.cancel_scope.cancel()
 
 
 async def test_what_waited_behind_an_archive_that_failed(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from warren.storage.operations import (
     Enqueued,
     InputOutcome,
     Release,
+    Sent,
 )
 from warren.storage.queries import ANY_TENANT, CreatedUnder, NextWake, WaitingInputs, WaitingSessions, WasTold
 from warren.storage.store import Store
@@ -110,6 +111,22 @@ async def test_an_input_under_a_lease_is_refused_once_that_is_over(home: Home, t
             assert isinstance(refused, StoreError)
             assert refused.cause == "lease_lost"
         assert await texts(store) == ["1"]
+
+
+async def test_inputs_are_not_ended_under_a_lease_that_is_over(home: Home, tmp_path: Path) -> None:
+    """The turns of the process that has the session since may have them: nothing ends, and nobody is told."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        first, notice = await entered(store, put("1")), attrs.evolve(put("over").input, kind="cancel", starts=False)
+        end = EndInputs("a", InputOutcome((first.numbered.number,), DONE), (Sent("b", notice),), FIRST)
+        await done(store, Release("a", FIRST))
+        await done(store, Claim("a"))
+        (refused,) = await store.write([end])
+        assert isinstance(refused, StoreError)
+        assert refused.cause == "lease_lost"
+        assert (await texts(store), await texts(store, "b")) == (["1"], [])
+        await done(store, attrs.evolve(end, lease=None))
+        assert (await texts(store), await texts(store, "b")) == ([], ["over"])
 
 
 async def test_a_full_inbox_takes_only_what_it_knows(home: Home, tmp_path: Path) -> None:
