@@ -183,11 +183,14 @@ class BackgroundCalls:
         waits = map(self._newest, self._running.values())
         return None if message.begins is None else next((wait for wait in waits if answers(wait, message)), None)
 
-    async def look(self, wait: Wait) -> None:
-        """Find out whether a process before this one has let the result of a call enter. Raises StoreError."""
+    async def look(self, wait: Wait, lease: Lease | None = None) -> None:
+        """Find out whether a process before this one has let the result of a call enter. Raises StoreError.
+
+        With the cause "lease_lost" if another process has taken a lease over: that one goes on with the call.
+        """
         running = self._running.get(wait.wait_id)
         if running is not None and wait.reason == "background" and not running.known:
-            entered = await self.host.has_entered(self.session_id, self._input(wait, Ran("")))
+            entered = await self.host.has_entered(self.session_id, self._input(wait, Ran("")), lease)
             running.known, running.over = True, running.over or entered
 
     def has_given_up(self, wait: Wait) -> bool:
@@ -396,12 +399,8 @@ class BackgroundCalls:
     async def _go_on(self, wait: Wait) -> None:
         """Go on with a call that may have run in a process that has ended."""
         running = self._running[wait.wait_id]
-        for seconds in AGAIN:
-            try:
-                await self.look(wait)
-                break
-            except StoreError:
-                await trio.sleep(seconds)
+        if not await self._looked(running, wait):
+            return
         if running.over:  # the process ended between the two
             await self._settle(wait)
             return
@@ -426,6 +425,23 @@ class BackgroundCalls:
                     await self._run(running.wait, tool, bound)
                     return
         await self._report(running, tool)
+
+    async def _looked(self, running: _Running, wait: Wait) -> bool:
+        """Look whether the result of a call has entered; return False if another process goes on with the call.
+
+        The fence cannot tell that: a clock that is put forward ends leases that this process has proved.
+        """
+        for seconds in AGAIN:
+            lease = running.lease if wait.key in self.conversation.waits else None  # else its turn keeps no steps
+            try:
+                await self.look(wait, lease)
+            except StoreError as exc:
+                if exc.cause == "lease_lost" and lease == running.lease:
+                    return False
+                await trio.sleep(seconds)
+            else:
+                break
+        return True
 
     async def _report(self, running: _Running, tool: Tool | None) -> None:
         """Let the model know that a call may have run, unless it has its result from outside."""

@@ -62,8 +62,8 @@ class SessionHost(Protocol):
     async def enter(self, session_id: str, input_: Input, lease: Lease | None) -> None:
         """Put the result of a call that ran in the background into the session's inbox. See `Inboxes.enter`."""
 
-    async def has_entered(self, session_id: str, input_: Input) -> bool:
-        """Return whether an input with the same key was put into the session's inbox. Raises StoreError."""
+    async def has_entered(self, session_id: str, input_: Input, lease: Lease | None) -> bool:
+        """Return whether an input with the same key was put into the session's inbox. See `Inboxes.is_known`."""
 
     async def ends_of(self, record: SessionRecord, waits: Iterable[Wait]) -> Sequence[Sent]:
         """Return notices for a session of the ends of children that its calls wait for, of which it may not know.

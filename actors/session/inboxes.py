@@ -138,10 +138,13 @@ class Inboxes:
             raise
         return True
 
-    async def is_known(self, session_id: str, input_: Input) -> bool:
-        """Return whether there is an input with the same key. Raises StoreError."""
-        try:
-            await self._store(session_id, input_, anywhere=True, limit=0)  # there is room for none that is new
+    async def is_known(self, session_id: str, input_: Input, lease: Lease | None = None) -> bool:
+        """Return whether there is an input with the same key.
+
+        Raises StoreError, with the cause "lease_lost" if another process has taken over a lease.
+        """
+        try:  # there is room for none that is new
+            await self._store(session_id, input_, anywhere=True, limit=0, lease=lease)
         except CapacityExceededError:
             return False
         return True

@@ -366,8 +366,8 @@ class Supervisor:
     async def enter(self, session_id: str, input_: Input, lease: Lease | None) -> None:
         await self.inboxes.enter(session_id, input_, lease)
 
-    async def has_entered(self, session_id: str, input_: Input) -> bool:
-        return await self.inboxes.is_known(session_id, input_)
+    async def has_entered(self, session_id: str, input_: Input, lease: Lease | None) -> bool:
+        return await self.inboxes.is_known(session_id, input_, lease)
 
     async def ends_of(self, record: SessionRecord, waits: Iterable[Wait]) -> Sequence[Sent]:
         return await self.children.ends_of(record, waits)

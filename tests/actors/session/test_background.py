@@ -946,6 +946,24 @@ async def test_a_call_that_another_process_has_run_meanwhile_does_not_run_again(
     assert len(orders.tokens) == 2
 
 
+async def test_a_call_of_a_session_that_was_lost_unknowingly_does_not_run_again(tmp_path: Path) -> None:
+    """The process that has taken the call up is about to look for its result, and its fence is open."""
+    orders, faults = Orders(takes=60.0, restart="replay"), Faults(delay=100)
+    session_id = await orders.ordered(tmp_path)
+    orders.takes = 0.0
+    async with orders.open(tmp_path, faults) as service:
+        await trio.sleep(150)
+        await expire_leases(service)
+        async with orders.open(tmp_path) as other:
+            await trio.sleep(40)
+            assert len(orders.tokens) == 2
+            await trio.sleep(60)
+            await other.complete_tool(orders.tokens[1], "sent")
+            messages = await settled(other, session_id)
+    assert [text.rpartition("\n")[2] for text in prompts(messages)] == ["go", "sent"]
+    assert len(orders.tokens) == 2
+
+
 async def test_a_result_does_not_enter_once_another_process_has_the_session(tmp_path: Path) -> None:
     """That process has looked for the result, and is about to run the call again."""
     bench = Bench(result="late", options={"restart": "replay"})
