@@ -140,6 +140,8 @@ class Children:
         there = await self._shared.storage.read(SessionRow(session_id, parent.tenant))
         if there is None:
             if refusal is None or refusal.session_id == session_id:
+                if waits:  # its end, and be that the deletion, is in the inbox, or on its way as the answer
+                    return
                 raise SessionNotFoundError("its child session was deleted", session_id=session_id)
             raise refusal
         if call is not None and not waits and (ending := await self._end_of(there)) is not None:

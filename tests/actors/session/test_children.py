@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
+from tests.support.hanging import expire_leases, store_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of, transcript
 from warren.actors.calls.service import Service
+from warren.actors.session.children import Wanted
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -41,7 +44,7 @@ from warren.conversation.options import Durability
 from warren.conversation.usage import Usage
 from warren.conversation.views import ChildCount, SessionState, SessionSummary
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import Tool, tool
+from warren.models.tools import Tool, ToolContext, tool
 from warren.settings.config import Config, Limits, StoreConfig
 from warren.settings.tool_config import ToolsConfig
 from warren.storage.maintenance.doctor import examine, fix
@@ -416,6 +419,24 @@ async def test_the_store_has_the_child_once(tmp_path: Path) -> None:
         result = await service.start_turn(session_id, "delegate hang; part", mode="queue", idempotency_key="k")
         assert result.text == "done: delegate hang; part"
         assert len(await children(service, session_id)) == 2
+
+
+async def test_a_call_that_is_made_again_has_the_one_end_of_its_child(tmp_path: Path) -> None:
+    """If the child is deleted meanwhile, its end is in the inbox: the answer that it gave before, or the deletion."""
+    async with Office().open(tmp_path) as service:
+        parent = (await service.create_session(None)).session_id
+        child = await service.delegate(parent, "part")
+        await ended(service, child)
+        await service.delete(child)
+        record = await service.local.read(SessionRow(parent, "default"))
+        assert record is not None
+        call = ToolContext(parent, 1, 0, "call-0", "delegate", {})
+        again = partial(
+            supervisor_of(service).children.begin, record, Wanted("part"), child, by=(), payer="", call=call
+        )
+        await again(waits=True)
+        with pytest.raises(SessionNotFoundError):  # nobody else knows what the turn has heard that was lost
+            await again(waits=False)
 
 
 async def test_the_events_name_the_child(store: Path | None) -> None:
@@ -793,6 +814,29 @@ async def test_a_program_delegates_while_the_parent_works(store: Path | None, du
         assert await service.delegate(parent, "part", idempotency_key="k") == child
         await service.start_turn(parent, "work")
         assert (await delegated(service, parent)).tokens == 10
+
+
+async def test_a_child_that_another_process_has_counted_counts_once(tmp_path: Path) -> None:
+    """The process whose running turn had counted it in memory has lost the session, and gets it back."""
+    office = Office()
+    async with office.open(tmp_path) as service, trio.open_nursery() as nursery:
+        parent = (await service.create_session(None, budget=Budget(max_tokens=100))).session_id
+        turn = ask(nursery, service.start_turn, parent, "hang", mode="queue", idempotency_key="k")
+        await trio.sleep(1)
+        await ended(service, await service.delegate(parent, "part"))
+        await trio.sleep(1)
+        await expire_leases(service)
+        async with office.open(tmp_path) as other:
+            await trio.sleep(60)
+            await other.interrupt(parent)
+            assert (await delegated(other, parent)).tokens == 10
+        (await store_of(service)).me.clock = office.clock
+        await service.interrupt(parent)
+        await turn.ended.wait()
+        ask(nursery, service.start_turn, parent, "hang again", mode="queue")
+        await trio.sleep(1)
+        assert left_of(service, parent) == 90
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_children_of_a_parent_that_waits_count(tmp_path: Path) -> None:
