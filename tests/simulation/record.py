@@ -86,6 +86,7 @@ class Record:
         over: the sessions that were archived or deleted.
         told: for each child session the notices of its end that were put on their way to its parent.
         cancelled: the sessions that were told that nobody waits for them any more.
+        fired: the times in microseconds since 1970 of the runs whose prompts were stored, by schedule.
         dues: the times before which no turn takes some prompts, by name, in seconds since 1970.
         first_asked: the newest time that the wall clock had had when a model was asked about a prompt first, by name.
     """
@@ -110,6 +111,7 @@ class Record:
     told: dict[str, list[Input]] = attrs.field(factory=dict)
     over: set[str] = attrs.field(factory=set)
     cancelled: set[str] = attrs.field(factory=set)
+    fired: dict[str, set[int]] = attrs.field(factory=dict)
     dues: dict[str | None, float] = attrs.field(factory=dict)
     first_asked: dict[str | None, float] = attrs.field(factory=dict)
     _newest: dict[str, int] = attrs.field(factory=dict)
@@ -203,6 +205,10 @@ class Record:
 
     def _enqueued(self, change: Enqueue) -> None:
         said = change.input
+        of, _, run = (said.key or "").partition("/")
+        if of == "schedule":
+            schedule_id, _, due = run.partition("/")
+            self.fired.setdefault(schedule_id, set()).add(int(due))
         if (found := RESULT.match(said.text)) is not None:
             self.entered.add((change.session_id, found[1]))
         if said.not_before is not None and (mark := MARKED.search(said.text)) is not None:

@@ -29,8 +29,9 @@ from tests.simulation.world import SLOTS, Node, World, empty_store
 from tests.support.tasks import waits
 from warren.base.errors import SessionNotFoundError, WarrenError
 from warren.conversation.records import SessionRecord
+from warren.conversation.schedules import KEPT_RUNS, ScheduleView
 from warren.conversation.views import HistoryPage
-from warren.storage.rows import COLUMNS, DELETED, row_to_record
+from warren.storage.rows import COLUMNS, DELETED, microseconds, row_to_record
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -315,6 +316,14 @@ class Stage:
     async def _read_child(self, session_id: str, told: Told, pages: dict[str, HistoryPage | None]) -> None:
         pages[session_id] = await self._history(User(self.world, told, self.told, 0, self.world.chance), session_id)
 
+    def _times(self, schedule: ScheduleView) -> int:
+        """Return how often a schedule has sent its prompt: of the runs that it keeps no more the record alone knows."""
+        fired = [run.due for run in schedule.runs if run.state == "fired"]
+        if len(schedule.runs) < KEPT_RUNS:
+            return len(fired)
+        oldest = microseconds(schedule.runs[-1].due)
+        return len(fired) + sum(due < oldest for due in self.world.record.fired.get(schedule.schedule_id, ()))
+
     async def _read(self, told: Told, pages: dict[str, HistoryPage | None]) -> None:
         """Read what is left of a session and its forks, and ask for the end of each of its keys again."""
         user = User(self.world, told, self.told, 0, self.world.chance)
@@ -329,7 +338,7 @@ class Stage:
                 view = await user.read(call("read", session_id=told.session_id))
                 told.kept_labels = frozenset(view.state.labels)
             for each in (await user.read(call("schedules", session_id=told.session_id, limit=1000))).schedules:
-                told.fired[each.prompt] = sum(run.state == "fired" for run in each.runs)
+                told.fired[each.prompt] = self._times(each)
         for key, act in told.asked.items() if not told.over else ():
             await tried(user.keyed(key, act))
         if not told.over:
