@@ -37,6 +37,7 @@ SCRIPTS: Final = (
     "stored_sessions",
     "concurrency",
     "children",
+    "aio",
     "peer_concurrency",
     "gateway",
     "cluster_turn",

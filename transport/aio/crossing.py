@@ -1,17 +1,19 @@
 """The functions of an asyncio program, made so that trio can call them: they run on the program's loop."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
 from typing import Any, cast
 
 import attrs
 import trio
 
 from warren.actors.io.asyncio_loop import on_trio, run_on
-from warren.agents.agent import Agent
+from warren.agents.agent import Agent, Instruct
 from warren.base.values import define, frozen
 from warren.conversation.memory import Embedder
+from warren.conversation.views import SessionView
 from warren.models.model import Emitted, ModelReply, ModelRequest, Provider
 from warren.models.tools import Tool
 
@@ -42,7 +44,18 @@ def agent_on(loop: asyncio.AbstractEventLoop, agent: Agent) -> Agent:
     """Return the same version of an agent, whose functions run on a loop."""
     tools = tuple(tool_on(loop, each) if isinstance(each, Tool) else each for each in agent.tools)
     model = tuple(each if isinstance(each, str) else provider_on(loop, each) for each in agent.model)
-    return agent if (tools, model) == (agent.tools, agent.model) else agent.with_(tools=tools, model=model)
+    changes: dict[str, Any] = {} if (tools, model) == (agent.tools, agent.model) else {"tools": tools, "model": model}
+    if inspect.iscoroutinefunction(agent.instructions):
+        changes["instructions"] = _instruct_on(loop, agent.instructions)
+    return agent.with_(**changes) if changes else agent
+
+
+def _instruct_on(loop: asyncio.AbstractEventLoop, made: Callable[[SessionView], Awaitable[str]]) -> Instruct:
+    @wraps(made)  # its name is a part of the agent's version
+    async def on_loop(view: SessionView) -> str:
+        return cast(str, await run_on(loop, partial(made, view), {}))
+
+    return on_loop
 
 
 def provider_on(loop: asyncio.AbstractEventLoop, provider: Provider) -> Provider:

@@ -48,9 +48,9 @@ async def open_supervisor(
     """Run Warren beside the calling asyncio program for a body. On leaving, running turns are parked or interrupted.
 
     The runtime runs on trio in a thread of its own, so a loop that is blocked for a moment holds up none of its leases
-    and deadlines. Functions of the program that are `async def` run on the calling loop: tools, providers and the
-    embedder, unless they are declared for trio (`@tool(loop="trio")`, a provider's attribute `loop`). Those that are
-    plain functions run in threads of the runtime; a compactor and a tracer are called in its own thread.
+    and deadlines. Functions of the program that are `async def` run on the calling loop: tools, the instructions of
+    agents, providers and the embedder. Those declared for trio do not (`@tool(loop="trio")`, a provider's `loop`).
+    Plain functions run in threads of the runtime; a compactor and a tracer are called in its own thread.
 
     Leaving waits for the end of the runtime. A cancellation does not shorten that, but a second one does: then the
     runtime ends behind the program, and the interpreter waits for it at its exit. An exception of the body is raised as

@@ -16,7 +16,7 @@ from warren.base.errors import AgentError, InvalidParamsError, ProviderError, Se
 from warren.base.principals import LOCAL, Principal
 from warren.calls.streams import EventReader
 from warren.conversation.events import Envelope, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
-from warren.conversation.views import TurnResult
+from warren.conversation.views import SessionView, TurnResult
 from warren.testing import ScriptedModel, ScriptedStep, call, fail, say
 from warren.tools import current_call
 
@@ -353,8 +353,13 @@ def test_agents_and_approvals() -> None:
             ran.append(asyncio.get_running_loop())
             return f"paid {cents}"
 
+        async def instructions(view: SessionView) -> str:
+            await asyncio.sleep(0)
+            ran.append(asyncio.get_running_loop())
+            return f"Pay. {view.state.message_count >= 0}"
+
         model = ScriptedModel([call("pay", cents=5), say("Paid.")], loop=True)
-        desk = Agent("desk", "Pay.", model=model, tools=[pay], gates=Gates(callback="ask"))
+        desk = Agent("desk", instructions, model=model, tools=[pay], gates=Gates(callback="ask"))
         other = Agent("other", "Wait.", model=Gate(), tools=[pay])
         async with warren.aio.open_supervisor(ECHO, agents=[desk]) as service:
             session = service.session(desk)
@@ -363,7 +368,8 @@ def test_agents_and_approvals() -> None:
                     if isinstance(each.event, ToolApprovalRequested):
                         await session.approve(each.event.id)
                 assert (await events.result()).text == "Paid."
-            assert ran == [asyncio.get_running_loop()]
+            assert ran == [asyncio.get_running_loop()] * 2
+            assert model.requests[0].messages[0].content == "Pay. True"  # type: ignore[union-attr]
             await service.session(other).create()
             with pytest.raises(InvalidParamsError, match="another agent"):
                 service.session(desk.with_(instructions="Else."))
