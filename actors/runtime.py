@@ -27,6 +27,7 @@ from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.turn import attaching
+from warren.agents.hooks import Hooks
 from warren.base.errors import StoreError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.values import frozen
@@ -69,6 +70,7 @@ async def open_runtime(
     fetch_file: attaching.FetchFile | None = None,
     notes: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
+    hooks: Iterable[Hooks] = (),
     takes_up: bool = True,
     clock: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Runtime]:
@@ -88,6 +90,7 @@ async def open_runtime(
         fetch_file: see `Shared`.
         notes: see `Shared`.
         tracer: see `Shared`.
+        hooks: see `Shared`.
         takes_up: whether the work that other processes have left in the store goes on here.
         clock: returns the time (UTC) by which something is due in sessions that are kept in memory.
 
@@ -126,7 +129,7 @@ async def open_runtime(
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
         runtime = (config, providers, by_name, storage, auditor, memory, threads, servers, fetch_file)
-        shared = Shared(*runtime, notes or {}, tracer=tracer)
+        shared = Shared(*runtime, notes or {}, tracer=tracer, hooks=tuple(hooks))
         yield await stack.enter_async_context(_sessions(shared, projector, takes_up=takes_up))
 
 

@@ -19,6 +19,7 @@ from warren.actors.turn.chain import DELEGATE
 from warren.actors.turn.plan import TurnSettings
 from warren.actors.turn.room import Lessons
 from warren.actors.turn.route import Outages
+from warren.agents.hooks import Hooks
 from warren.base.values import frozen
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.conversation.categories import Category
@@ -35,19 +36,21 @@ if TYPE_CHECKING:
 
 @frozen
 class HostObjects:
-    """The tools and the compactor that the host gave one session. They are objects, so no store can keep them.
+    """The tools, the compactor and the hooks that the host gave one session: objects, which no store can keep.
 
     Attributes:
         tools: the session's tools, by name.
         compactor: the session's compactor; None for that of the runtime.
+        hooks: the hooks around what the session does, within those of its agent.
     """
 
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
     compactor: Compactor | NewCompactor | None = None
+    hooks: tuple[Hooks, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether the session has tools or a compactor of its own."""
-        return bool(self.tools) or self.compactor is not None
+        """Return whether the session has anything of its own."""
+        return bool(self.tools or self.hooks) or self.compactor is not None
 
 
 NO_HOST_OBJECTS: Final = HostObjects()
@@ -76,6 +79,7 @@ class Shared:
         outages: the models that were overloaded or away a moment ago.
         lessons: the windows and answer limits of models, as refusals have told them.
         tracer: makes the traces of turns; None for no traces.
+        hooks: the hooks around what all sessions do; the first is the outermost.
         settings: the turn settings of sessions with these options, by model and tools, as long as one uses them.
     """
 
@@ -92,6 +96,7 @@ class Shared:
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(init=False)
     tracer: Tracer | None = None
+    hooks: tuple[Hooks, ...] = ()
     lessons: Lessons = attrs.field(factory=Lessons)
     settings: WeakValueDictionary[Any, TurnSettings] = attrs.field(factory=WeakValueDictionary)
     limiter: Limiter = attrs.field(init=False)

@@ -13,7 +13,8 @@ import trio
 from warren.actors.events.eventlog import utc_now
 from warren.actors.runtime import Runtime, open_runtime
 from warren.actors.turn.attaching import FetchFile
-from warren.agents.agent import Agent
+from warren.agents.agent import Agent, check_hooks
+from warren.agents.hooks import Hooks
 from warren.agents.spec import provider_of
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
@@ -56,6 +57,7 @@ async def open_supervisor(
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
+    hooks: Iterable[Hooks] = (),
 ) -> AsyncIterator[RuntimeService]:
     """Run Warren inside the calling trio program for a body. On leaving, running turns are parked or interrupted.
 
@@ -71,6 +73,7 @@ async def open_supervisor(
         environ: the variables with API keys and base URLs; None is the environment of the process.
         tracer: makes the traces of turns in place of that by `config.traces`, such as a
             `warren.transport.tracing.OtelTracer` with the program's own span processor. The program closes it.
+        hooks: the hooks around what all sessions do; the first is the outermost.
 
     Raises:
         RuntimeError: if the caller does not run on trio.
@@ -82,7 +85,14 @@ async def open_supervisor(
         warren.actors.supervision.ActorFailedError: if the storage actor crashed too often.
     """
     opened = open_host(
-        config, tools=tools, agents=agents, providers=providers, embedder=embedder, environ=environ, tracer=tracer
+        config,
+        tools=tools,
+        agents=agents,
+        providers=providers,
+        embedder=embedder,
+        environ=environ,
+        tracer=tracer,
+        hooks=hooks,
     )
     async with opened as hosted:
         yield hosted.service
@@ -98,6 +108,7 @@ async def open_host(
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
+    hooks: Iterable[Hooks] = (),
     takes_up: bool = True,
     clock: Callable[[], datetime] = utc_now,
 ) -> AsyncIterator[Hosted]:
@@ -108,7 +119,8 @@ async def open_host(
     is due in sessions that are kept in memory.
     """
     _check_loop()
-    config, given = config or Config(), tuple(tools)
+    config, given, of_all = config or Config(), tuple(tools), tuple(hooks)
+    check_hooks(of_all, "hooks")
     if added := tuple(agents):
         config = attrs.evolve(config, agents=(*config.agents, *added))
     own_models = {provider_of(each.name): each.own_model for each in config.agents if each.own_model is not None}
@@ -145,6 +157,7 @@ async def open_host(
                 fetch_file=own.fetch_file,
                 notes=own.notes_beside(given),
                 tracer=tracer,
+                hooks=of_all,
                 takes_up=takes_up,
                 clock=clock,
             )

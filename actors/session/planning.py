@@ -20,12 +20,14 @@ from warren.actors.turn import attaching
 from warren.actors.turn.attaching import check_kinds
 from warren.actors.turn.chain import DELEGATE, Chain
 from warren.actors.turn.compaction import window_for
+from warren.actors.turn.hooked import HookChain
 from warren.actors.turn.plan import TurnPlan, TurnSettings
 from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.running import ToolRunner
 from warren.actors.turn.seam import AroundCall, AroundTool, AroundTurn, Seam
 from warren.agents.agent import Instruct
+from warren.agents.hooks import Hooks
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -110,7 +112,7 @@ class Planner:
         """
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        instructs = None if record.agent is None else self._check_agent(record, record.agent)
+        instructs, hooks = self._of_agent(record)
         shared, peer, chain = self.shared, record.options.peer, None
         named = record.options.tools
         own = peer is not None or self._delegates or (named is not None and DELEGATE in named)
@@ -151,22 +153,31 @@ class Planner:
             plan.window, plan.compaction = plan.within(None)
         if self._surrounds or message.payer:
             self._surround(plan, record)
+        if hooks:
+            plan.hooks = HookChain(hooks, record)
         return plan
 
-    def _check_agent(self, record: SessionRecord, pin: AgentPin) -> Callable[[], Awaitable[SystemMessage]] | None:
-        """Refuse a turn that lacks the code of its agent, and tell once of a session with another version.
+    def _of_agent(
+        self, record: SessionRecord
+    ) -> tuple[Callable[[], Awaitable[SystemMessage]] | None, tuple[Hooks, ...]]:
+        """Return what makes the instructions of a turn, None for those that stay as they are, and the turn's hooks.
 
-        Return what makes the instructions of a turn; None for those that stay as they are.
+        Refuse a turn that lacks the code of its agent, whose hooks guard; tell once of a session with another version.
         """
-        agent = self.shared.agents.check(pin)
+        shared, pin, own = self.shared, record.agent, self.host_objects.hooks
+        if pin is None:
+            return None, shared.hooks + own if own else shared.hooks
+        agent = shared.agents.check(pin)
         if agent is None:
-            return None
+            return None, shared.hooks + own
         if agent.version != pin.version and not self._told_version:
             self._told_version = True
             session_id, here = record.session_id, agent.pin.ref
             agents_log.info("session %s: it was made of %s, and runs with the code of %s", session_id, pin.ref, here)
-        made = agent.instructions
-        return partial(self._instructions, made, record, pin) if pin.made_anew and not isinstance(made, str) else None
+        made, hooks = agent.instructions, shared.hooks + agent.hooks + own
+        if not pin.made_anew or isinstance(made, str):
+            return None, hooks
+        return partial(self._instructions, made, record, pin), hooks
 
     async def _instructions(self, made: Instruct, record: SessionRecord, pin: AgentPin) -> SystemMessage:
         """Return the instructions that a function makes. Raises AgentError(cause="agent")."""

@@ -9,10 +9,12 @@ import attrs
 
 from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.counters import COMPLETED, Counters
+from warren.actors.turn.hooked import HookChain
 from warren.actors.turn.model_call import ask_aside, sent_size
 from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Room
 from warren.actors.turn.route import Route
-from warren.base.errors import NOTHING_TO_SHORTEN, ProviderError, WarrenError
+from warren.agents.hooks import HookedCompaction
+from warren.base.errors import NOTHING_TO_SHORTEN, AgentError, ProviderError, WarrenError
 from warren.base.fields import encodable
 from warren.base.values import define, value
 from warren.base.windows import Window
@@ -73,6 +75,7 @@ class SummaryCall:
         most: bytes that the pieces of the summary may have.
         counters: counts the attempts.
         files: the access of the model to the files of the session.
+        hooks: the hooks around it; None if there are none.
     """
 
     route: Route
@@ -85,6 +88,7 @@ class SummaryCall:
     most: int
     counters: Counters = attrs.field(factory=Counters)
     files: Files = NO_FILES
+    hooks: HookChain | None = None
 
 
 @define(eq=False)
@@ -175,6 +179,31 @@ class Compaction:
         return entry
 
     async def _summary(self, messages: Sequence[Message]) -> tuple[CompactionResult, int]:
+        """Have a summary written; return the context with it, and its tokens."""
+        if self.by.hooks is None:
+            summary, tokens = await self._write(messages)
+        else:
+            summary, tokens = await self._write_hooked(messages, self.by.hooks)
+        compactor = (self.room.rebuilding or self.plan).compactor
+        return consulted(lambda: verify(messages, compactor.rebuild_history(messages, summary))), tokens
+
+    async def _write_hooked(self, messages: Sequence[Message], hooks: HookChain) -> tuple[str, int]:
+        tokens = 0
+
+        async def write(hooked: HookedCompaction) -> str:
+            nonlocal tokens
+            self.instructions = hooked.instructions
+            summary, tokens = await self._write(messages)
+            return summary
+
+        try:
+            return encodable(await hooks.summary(write, len(messages), self.instructions)), tokens
+        except AgentError as exc:
+            if exc.cause not in ("denied", "hook"):
+                raise
+            raise CompactionError(exc.cause, exc.message) from exc
+
+    async def _write(self, messages: Sequence[Message]) -> tuple[str, int]:
         """Ask for a summary; part by part if one request cannot have all messages."""
         left = messages
         for part in count(1):
@@ -185,9 +214,7 @@ class Compaction:
             if not summary.strip():
                 raise CompactionError("empty_summary", "the model returned an empty summary")
             left = Layout.of(left).rebuilt(end, summary).messages
-        compactor = (self.room.rebuilding or self.plan).compactor
-        result = consulted(lambda: verify(messages, compactor.rebuild_history(messages, summary)))
-        return result, reply.usage.output_tokens
+        return summary, reply.usage.output_tokens
 
     async def _ask(self, messages: Sequence[Message], *, whole: bool) -> tuple[ModelReply, int]:
         """Call the model for a summary; return the index of the first message that the request had no room for, too.

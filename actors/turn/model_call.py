@@ -67,6 +67,7 @@ class ModelCall:
         counters: counts the attempts.
         most: bytes that the pieces of an answer may have.
         aloud: whether the answer is for the user; then an empty one counts as a failure.
+        held: whether the published pieces are held back: nothing of an answer that is not whole is kept.
         text: the published pieces of the answer, which are kept if the call is interrupted.
         reasoning: the published pieces of the reasoning.
     """
@@ -77,6 +78,7 @@ class ModelCall:
     counters: Counters = attrs.field(factory=Counters)
     most: int = attrs.field(default=Limits().content, kw_only=True)
     aloud: bool = attrs.field(default=True, kw_only=True)
+    held: bool = attrs.field(default=False, kw_only=True)
     text: list[str] = attrs.field(factory=list)
     reasoning: list[str] = attrs.field(factory=list)
     _again: tuple[Repetition, Repetition] | None = None  # of text and reasoning, while the attempt is a retry
@@ -152,7 +154,7 @@ class ModelCall:
 
     def partial(self) -> AssistantMessage | None:
         """Return the message of an interrupted call, without its reasoning: providers refuse reasoning that is cut."""
-        text = "".join(self.text)
+        text = "" if self.held else "".join(self.text)
         return AssistantMessage((TextBlock(text),), "cancelled") if text.strip() else None
 
     async def _attempt(self, candidate: Candidate, request: ModelRequest) -> ModelReply:

@@ -1,5 +1,6 @@
 """The outcome of a turn, and its consequences: the record, the terminal event, the reply. No I/O."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -181,6 +182,16 @@ def title_of(prompt: str) -> str | None:
     return next((line[:TITLE_LENGTH].rstrip() for line in lines if line), None)
 
 
+CAUSES: Final[Mapping[str | None, FailureCause]] = {
+    "cancelled": "cancelled",
+    "shutting_down": "cancelled",
+    "structured_output": "structured_output",
+    "denied": "denied",
+    "hook": "denied",
+}
+"""The causes in `run_failed` for those of an `AgentError`; all others are crashes."""
+
+
 def cause_of(error: WarrenError) -> FailureCause:
     """Return the cause in `run_failed` for an error."""
     match error:
@@ -190,8 +201,6 @@ def cause_of(error: WarrenError) -> FailureCause:
             return "budget_exhausted"
         case StoreError():
             return "store_error"
-        case AgentError(cause="cancelled" | "shutting_down"):
-            return "cancelled"
-        case AgentError(cause="structured_output"):
-            return "structured_output"
+        case AgentError():
+            return CAUSES.get(error.cause, "crash")
     return "crash"

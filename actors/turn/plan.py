@@ -12,6 +12,7 @@ from warren.actors.protocol import Compact, StartTurn
 from warren.actors.resources.completions import Completions
 from warren.actors.resources.storage import Storage
 from warren.actors.turn.chain import Chain
+from warren.actors.turn.hooked import HookChain
 from warren.actors.turn.room import CompactionPlan, Lessons, Within
 from warren.actors.turn.route import Candidate, Route
 from warren.actors.turn.seam import DIRECT, Seam
@@ -108,6 +109,7 @@ class TurnPlan:
         spending: the count of its tokens against limits; None without a limit.
         await_tools: waits for the MCP servers that were starting, and takes their tools; None if there are none.
         instructs: makes the instructions of the turn; None if they stay as they are.
+        hooks: the hooks around the turn; None if there are none.
     """
 
     settings: TurnSettings
@@ -125,6 +127,7 @@ class TurnPlan:
     spending: Spending | None = None
     await_tools: Callable[[], Awaitable[None]] | None = None
     instructs: Callable[[], Awaitable[SystemMessage]] | None = None
+    hooks: HookChain | None = None
 
     @property
     def ended(self) -> Charge:

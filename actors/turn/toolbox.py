@@ -13,10 +13,12 @@ import trio
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals, refusal_of
 from warren.actors.turn.background import Background, Origin
+from warren.actors.turn.hooked import OTHER_ARGUMENTS, HaltedError, HookChain, Passage
 from warren.actors.turn.left import GIVEN, MAY_HAVE_RUN, NO_WAITS, NOTHING_LEFT, is_elsewhere, named
 from warren.actors.turn.running import RAREST, Ran, ToolRunner, pause_after
 from warren.actors.turn.seam import AroundTool, surrounded
 from warren.actors.turn.steps import Steps
+from warren.agents.hooks import Asked, HookedCall, ToolOutcome
 from warren.base.errors import WarrenError
 from warren.base.fields import FieldValueError, encodable
 from warren.base.principals import DEFAULT_TENANT
@@ -125,6 +127,24 @@ class _Elsewhere:
             self.tool.remote.cancel((self.wait.data or {})["handle"])
 
 
+@value
+class _Done:
+    """The result of a call that its hooks have not seen yet."""
+
+    content: str
+    files: tuple[Attachment, ...]
+    is_error: bool
+    timed_out: bool
+    seconds: float
+
+
+@define(eq=False)
+class _Within:
+    """The way of a call through its hooks."""
+
+    done: _Done | None = None
+
+
 @define
 class ToolRun:
     """The tool calls of one step.
@@ -155,6 +175,7 @@ class ToolRun:
         gives_up: called with a child session whose time limit is over: it is to end before the other calls do.
         hears: called with the number in its chain of the message of a peer that a call has got as its result.
         given_up: the child sessions whose ends nobody waits for any more, of calls that the store does not know.
+        hooks: the hooks around each call; None if there are none.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -183,6 +204,7 @@ class ToolRun:
     gives_up: Callable[[str], object] = attrs.field(default=lambda _child: None, kw_only=True)
     hears: Callable[[int], object] = attrs.field(default=lambda _hops: None, kw_only=True)
     given_up: list[str] = attrs.field(factory=list, kw_only=True)
+    hooks: HookChain | None = attrs.field(default=None, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _places: Mapping[str, int] = attrs.field(factory=dict)  # of the calls, by id
@@ -203,6 +225,8 @@ class ToolRun:
     _started: dict[str, float] = attrs.field(factory=dict)
     _awaiting: dict[str, Wait] = attrs.field(factory=dict)  # what calls wait for once their tools have run, by id
     _ran: set[str] = attrs.field(factory=set)  # the calls whose tools may have done something
+    _within: dict[str, _Within] = attrs.field(factory=dict)  # the ways of calls through their hooks, by id
+    _args: dict[str, Mapping[str, Any]] = attrs.field(factory=dict)  # the arguments that hooks have changed, by id
 
     async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
         """Run the first `allowed` calls; the others get `refusal` as their results."""
@@ -378,6 +402,7 @@ class ToolRun:
 
     def close(self, reason: str) -> None:
         """Give every call without a result an error result, so that the transcript stays valid."""
+        self._within.clear()
         for call in self._calls:
             if call.id not in self.results:
                 awaiting = self._awaiting.get(call.id)
@@ -408,7 +433,11 @@ class ToolRun:
         except ToolArgumentsError as exc:
             return self._refuse(call, failure_text(exc))
         asks = approvals is not None and approvals.holds_up(call, tool)
-        if asks or ("approval", call.id) in self.waits:  # asked before, whatever the gates say now
+        if self.hooks is not None and ("approval", call.id) not in self.waits:
+            self._starts.append(self._entry(call, tool, number, asks=asks))
+            if self.steps is not None:  # so that a process that goes on with the turn knows the call
+                self._note(call, "waiting")
+        elif asks or ("approval", call.id) in self.waits:  # asked before, whatever the gates say now
             self._ask(call, tool, bound, number)
         elif self._detaches(tool):
             self._detach(call, tool, bound, number)
@@ -435,10 +464,12 @@ class ToolRun:
         returned = returned and tool is not None and tool.of_client
         if given is not None and not returned and (left.state == "waiting" or given.state == "answered"):
             self._since(call, given)
-            if given.state == "answered":
+            if given.state != "answered":
+                self._hold(given, partial(self._give, call))
+            elif self._is_within(call):
                 self._take(call, given)
             else:
-                self._hold(call, given, partial(self._give, call))
+                self._starts.append(partial(self._give, call, given))
             return
         reports = tool is not None and tool.restart == "report" and not returned
         if tool is None or reports or (self.approvals is not None and self.approvals.denied(tool)):
@@ -451,6 +482,8 @@ class ToolRun:
             return
         if tool.restart == "ask":
             self._ask(call, tool, bound, number, may_have_run=True)
+        elif self.hooks is not None:
+            self._starts.append(self._entry(call, tool, number, again=True))
         else:
             self._begin(call, tool, number)
             self._starts.append(partial(self._run_one, call, tool, bound, number))
@@ -473,19 +506,23 @@ class ToolRun:
             wait = wait.changed(data=OF_CLIENT) if tool.of_client else wait
         elif self.tells and wait.state == "waiting":
             approvals.ask(wait)
-        run = partial(self._begin_and_run, call, tool, bound, number)
+        run: Callable[[], Awaitable[None]] = partial(self._begin_and_run, call, tool, bound, number)
+        if self.hooks is not None:
+            run = self._entry(call, tool, number, again=may_have_run)
         if self.steps is None:
             self._starts.append(partial(self._ask_in_memory, approvals, call, run, wait))
             return
         if not may_have_run:
             self._note(call, "waiting")
-        self._hold(call, wait, partial(self._decided, approvals, call, run))
+        self._hold(wait, partial(self._decided, approvals, call, run))
 
     async def _ask_in_memory(
         self, approvals: Approvals, call: ToolUseBlock, run: Callable[[], Awaitable[None]], wait: Wait
     ) -> None:
-        if (reason := refusal_of(await approvals.decided(wait))) is not None:
+        wait = await approvals.decided(wait)
+        if (reason := refusal_of(wait)) is not None:
             return self._refuse(call, reason)
+        self._allowed[call.id] = wait
         return await run()
 
     async def _decided(
@@ -497,21 +534,167 @@ class ToolRun:
         if (reason := refusal_of(wait)) is not None:
             return self._refuse(call, reason)
         self._allowed[call.id] = wait
-        self._changed_waits[wait.key] = wait.changed(state="settled")
         return await run()
 
+    def _settle(self, call: ToolUseBlock) -> None:
+        """Let the approval of a call be over with the next commit, as the call begins or is refused."""
+        if self.steps is not None and (allowed := self._allowed.get(call.id)) is not None:
+            self._changed_waits[allowed.key] = allowed.changed(state="settled")
+
     async def _begin_and_run(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
-        if self._detaches(tool):
+        self._settle(call)
+        detaches = self._detaches(tool)
+        if detaches:
             self._detach(call, tool, bound, number)
         else:
             self._begin(call, tool, number)
         if self.steps is not None:
             await self._keep_changed(self.steps)
-        if call.id in self.results:  # it runs in the background now, or was refused
+        if detaches:  # it runs in the background now, or was refused
             return self._start_detached()
         return await self._run_one(call, tool, bound, number)
 
-    def _hold(self, call: ToolUseBlock, wait: Wait, go_on: Callable[[Wait], Awaitable[None]]) -> None:
+    # -- hooks
+
+    def _entry(
+        self, call: ToolUseBlock, tool: Tool, number: int, *, asks: bool = False, again: bool = False
+    ) -> Callable[[], Awaitable[None]]:
+        """Return what lets a call go the way through its hooks, and run behind them."""
+        return partial(self._hooked, call, tool, partial(self._admit, call, tool, number, asks=asks), again=again)
+
+    def _is_within(self, call: ToolUseBlock) -> bool:
+        """Return whether a call has no hooks, or is within them."""
+        return self.hooks is None or not self.hooks.on_tool or call.id in self._within
+
+    async def _hooked(
+        self,
+        call: ToolUseBlock,
+        tool: Tool | None,
+        inner: Callable[[Passage[HookedCall, ToolOutcome], HookedCall], Awaitable[None]],
+        *,
+        again: bool | None = None,
+    ) -> None:
+        """Do what is next to be done with a call within its hooks, and record what they make of its result.
+
+        Args:
+            call: the call.
+            tool: its tool; None if the server of that is away.
+            inner: what is to be done.
+            again: whether the tool may have run in an earlier process; None if it has, and its result is there.
+        """
+        chain, tool = self.hooks, tool or self._tool_of(call)
+        assert chain is not None  # noqa: S101 - for the type checker
+        self._within[call.id] = within = _Within()
+        allowed = self._allowed.get(call.id)
+
+        async def go(hooked: HookedCall) -> ToolOutcome:
+            await inner(way, hooked)
+            if (done := within.done) is not None:
+                return ToolOutcome(done.content, done.is_error, done.files, call.id in self._started)
+            if (told := self.results.get(call.id)) is None:
+                await way.halt(None)
+            return ToolOutcome(told.content, told.is_error)  # it runs in the background
+
+        def denied(reason: str, begun: bool) -> ToolOutcome:  # noqa: FBT001 - it is called by place
+            ran = begun or again is None
+            what = "the result is withheld" if ran else "not run again" if again else "not run"
+            return ToolOutcome(f"{what}: {reason}", is_error=True, ran=ran)
+
+        same = lambda hooked: allowed is not None and hooked.args == allowed.args  # noqa: E731
+        way = chain.call(go, denied, given=None if allowed is None else same)
+        value = HookedCall(
+            **chain.place,
+            name=call.name,
+            args=call.args,
+            category="mcp" if tool is None else tool.category,
+            key=self._place(call, self.before + 1 + self._places[call.id]).key,
+            call_id=call.id,
+            given=None if allowed is None else allowed.decision,
+            runs_again=again is not False,
+        )
+        try:
+            end = await way.run(value)
+        except HaltedError:
+            if tool is not None and isinstance(way.halted, tuple):
+                await self._ask_within(call, tool, inner, *way.halted, again=bool(again))
+            return
+        finally:
+            if self._within.get(call.id) is within:
+                del self._within[call.id]
+        if call.id in self.results:
+            return
+        if not way.begun:
+            self._settle(call)
+        self._end(call, end, within.done)
+
+    async def _admit(
+        self,
+        call: ToolUseBlock,
+        tool: Tool,
+        number: int,
+        way: Passage[HookedCall, ToolOutcome],
+        hooked: HookedCall,
+        *,
+        asks: bool,
+    ) -> None:
+        """Run a call that its hooks have let pass, unless it has to wait for approval."""
+        args, allowed = hooked.args, self._allowed.get(call.id)
+        if asks and not (way.allowed or way.passed):
+            if allowed is None:
+                await way.halt((Asked(), args))
+            elif allowed.args != args:
+                return self._refuse(call, f"not run: {OTHER_ARGUMENTS}")
+        try:
+            bound = tool.bind(args)
+        except ToolArgumentsError as exc:
+            return self._refuse(call, f"not run: a hook has changed the arguments: {failure_text(exc)}")
+        if args != call.args:
+            self._args[call.id] = args
+        if call.id in self._started:  # its client was away, and has come back
+            return await self._run_one(call, tool, bound, number)
+        return await self._begin_and_run(call, tool, bound, number)
+
+    async def _ask_within(
+        self,
+        call: ToolUseBlock,
+        tool: Tool,
+        inner: Callable[[Passage[HookedCall, ToolOutcome], HookedCall], Awaitable[None]],
+        asked: Asked,
+        args: Mapping[str, Any],
+        *,
+        again: bool,
+    ) -> None:
+        """Let a call wait for approval that a hook has asked for, or a gate behind the hooks."""
+        approvals, steps = self.asker() if self.approvals is None else self.approvals, self.steps
+        wait = approvals.wait_for(attrs.evolve(call, args=args), tool, may_have_run=again)
+        data = {**(OF_CLIENT if tool.of_client else {}), **({"question": asked.question} if asked.question else {})}
+        wait = wait.changed(data=data or None)
+        run = partial(self._hooked, call, tool, inner, again=again)
+        if steps is None:
+            await self._ask_in_memory(approvals, call, run, wait)
+            return
+        if not again:
+            self._note(call, "waiting")
+        self._changed_waits[wait.key] = wait
+        await self._keep_changed(steps)
+        approvals.ask(wait)
+        decided, there = partial(self._decided, approvals, call, run), self.waits.get(wait.key, wait)
+        if self._is_over(there):
+            await decided(there)
+            return
+        self._let_wait(_Held(there, decided))
+        self._tell()
+
+    def _end(self, call: ToolUseBlock, end: ToolOutcome, done: _Done | None) -> None:
+        """Record what the hooks have made of the result of a call."""
+        content = encodable(bounded(str(end.text)))
+        if (started := self._started.get(call.id)) is None:
+            return self._refuse(call, content, is_error=end.is_error)
+        seconds = trio.current_time() - started if done is None else done.seconds
+        timed_out = done is not None and done.timed_out and content == done.content
+        return self._record(call, content, end.files, seconds, is_error=end.is_error, timed_out=timed_out)
+
+    def _hold(self, wait: Wait, go_on: Callable[[Wait], Awaitable[None]]) -> None:
         """Let a call wait without a task, unless its wait is over already."""
         # One that is new is told of in any case, however short its time is.
         if wait.key in self.waits and self._is_over(wait):
@@ -519,7 +702,12 @@ class ToolRun:
             return
         if wait.key not in self.waits or self.waits[wait.key].since != wait.since:
             self._changed_waits[wait.key] = wait
-        self._held[call.id] = _Held(wait, go_on)
+        self._let_wait(_Held(wait, go_on))
+
+    def _let_wait(self, held: _Held) -> None:
+        """Let a call wait without a task; with its answer it enters its hooks anew."""
+        self._held[held.wait.call_id] = held
+        self._within.pop(held.wait.call_id, None)
 
     def _is_over(self, wait: Wait) -> bool:
         return wait.state == "answered" or wait.until <= self._now() + SLACK
@@ -577,12 +765,19 @@ class ToolRun:
             if self._is_over(there):  # it was answered while it was stored
                 await self._give(call, there)
                 return
-            self._held[call.id] = _Held(there, partial(self._give, call))
+            self._let_wait(_Held(there, partial(self._give, call)))
             self._tell()
 
     async def _give(self, call: ToolUseBlock, wait: Wait) -> None:
-        """Give a call the result that it has waited for."""
-        self._take(call, await self._with_answer(wait))
+        """Give a call the result that it has waited for, within its hooks."""
+        if self._is_within(call):
+            self._take(call, await self._with_answer(wait))
+            return
+
+        async def take(_way: object, _call: HookedCall) -> None:
+            self._take(call, await self._with_answer(wait))
+
+        await self._hooked(call, None, take)
 
     def _take(self, call: ToolUseBlock, wait: Wait) -> None:
         """Give a call the result of its wait, which is over."""
@@ -619,7 +814,7 @@ class ToolRun:
         if self._is_over(there):
             await self._give(call, there)
             return
-        self._held[call.id] = _Held(there, partial(self._give, call))
+        self._let_wait(_Held(there, partial(self._give, call)))
         self._tell()
 
     async def _with_answer(self, wait: Wait) -> Wait:
@@ -649,6 +844,7 @@ class ToolRun:
             self._changed_waits[wait.key] = wait
         self._detached[wait.key] = partial(background.start, wait, tool, bound)
         if handed is not None:
+            self._within.pop(call.id, None)  # its hooks cannot change what the model is told
             return self._finish(call, told + RUNS_ON.format(wait.wait_id), is_error=False)
         self.results[call.id] = result = ToolResult(call.id, RUNS_ON.format(wait.wait_id))
         if self.steps is not None:
@@ -684,7 +880,10 @@ class ToolRun:
             if tool is None or call.id in self.results:
                 continue
             runs = held is not None and held.wait.reason == "client"
-            whole &= runs and self._resume(call.id, partial(self._run_one, call, tool, dict(call.args), number))
+            run: Callable[[], Awaitable[None]] = partial(self._run_one, call, tool, dict(call.args), number)
+            if self.hooks is not None:
+                run = self._entry(call, tool, number, again=True)
+            whole &= runs and self._resume(call.id, run)
         return whole
 
     def _begin(self, call: ToolUseBlock, tool: Tool, number: int) -> None:
@@ -701,7 +900,7 @@ class ToolRun:
                 self._changed_waits[wait.key] = wait
         elif self.steps is not None:
             self._note(call, "begun")
-        self.emit(ToolExecutionStarted(call.id, call.name, child))
+        self.emit(ToolExecutionStarted(call.id, call.name, child, self._args.get(call.id) if self._args else None))
 
     def _awaited(self, call: ToolUseBlock, tool: Tool, number: int) -> Wait | None:
         """Return what a call waits for once its tool has run; None if it does not wait."""
@@ -806,9 +1005,9 @@ class ToolRun:
             ran = await self._look(work, max(ends - trio.current_time(), NEAR))  # also a last time at the end
             at, later = trio.current_time(), ran.later
             if not isinstance(later, Unfinished):
-                return self._found(work, ran)
+                return await self._found(work, ran)
             if at >= ends:
-                return self._found(work, Ran("", is_error=True, timed_out=True))
+                return await self._found(work, Ran("", is_error=True, timed_out=True))
             await self._keep_asked(work)
             seconds = min(pause_after(later, at - began), ends - at)
         return None
@@ -821,8 +1020,17 @@ class ToolRun:
         look = partial(tool.remote.look, data["handle"])
         return await self._outcome(call, tool, work.number, look, limit, asked=self._asked[call.id])
 
-    def _found(self, work: _Elsewhere, ran: Ran) -> None:
-        """Give a call the result of its work."""
+    async def _found(self, work: _Elsewhere, ran: Ran) -> None:
+        """Give a call the result of its work, within its hooks."""
+        if self._is_within(work.call):
+            return self._found_now(work, ran)
+
+        async def found(_way: object, _call: HookedCall) -> None:
+            self._found_now(work, ran)
+
+        return await self._hooked(work.call, work.tool, found)
+
+    def _found_now(self, work: _Elsewhere, ran: Ran) -> None:
         call, wait, content = work.call, work.wait, ran.content
         del self._elsewhere[call.id]
         if ran.timed_out:
@@ -860,7 +1068,7 @@ class ToolRun:
                 del self._resting[call_id]
         wait = work.wait.changed(data={**(work.wait.data or {}), "looks": looks.isoformat()})
         self._changed_waits[wait.key] = wait
-        self._held[call_id] = _Held(wait, partial(self._follow, work), looks)
+        self._let_wait(_Held(wait, partial(self._follow, work), looks))
         self._tell()
         return False
 
@@ -901,12 +1109,15 @@ class ToolRun:
             self._asked[call.id] = max(number, self._asked.get(call.id, 0))
         return decision
 
-    def _refuse(self, call: ToolUseBlock, reason: str) -> None:
+    def _refuse(self, call: ToolUseBlock, reason: str, *, is_error: bool = True) -> None:
+        if self._within and (within := self._within.get(call.id)) is not None:
+            within.done = _Done(reason, (), is_error, timed_out=False, seconds=0.0)
+            return
         self.counters.tool(self._tool_of(call), "refused")
-        self.results[call.id] = result = ToolResult(call.id, reason, is_error=True)
+        self.results[call.id] = result = ToolResult(call.id, reason, is_error)
         if self.steps is not None:
             self._note(call, "done", result)
-        self.emit(ToolResultReceived(call.id, call.name, is_error=True, result=reason))
+        self.emit(ToolResultReceived(call.id, call.name, is_error, result=reason))
 
     def _finish(
         self,
@@ -922,6 +1133,21 @@ class ToolRun:
             return self._refuse(call, content)
         content = encodable(bounded(content))
         seconds = trio.current_time() - started
+        if self._within and (within := self._within.get(call.id)) is not None:
+            within.done = _Done(content, files, is_error, timed_out, seconds)
+            return None
+        return self._record(call, content, files, seconds, is_error=is_error, timed_out=timed_out)
+
+    def _record(
+        self,
+        call: ToolUseBlock,
+        content: str,
+        files: tuple[Attachment, ...],
+        seconds: float,
+        *,
+        is_error: bool,
+        timed_out: bool,
+    ) -> None:
         duration = round(seconds * 1000)
         outcome = "timed_out" if timed_out else FAILED if is_error else COMPLETED
         self.counters.tool(self._tool_of(call), outcome)
@@ -931,12 +1157,11 @@ class ToolRun:
             self._note(call, "done", result)
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
-        return None
 
 
 def of_client(wait: Wait) -> bool:
     """Return whether a call waits for a client to run it, or will once it is approved."""
-    return wait.reason == "client" or wait.data == OF_CLIENT
+    return wait.reason == "client" or (wait.reason == "approval" and bool((wait.data or {}).get("of_client")))
 
 
 async def _away(**_arguments: Any) -> str:

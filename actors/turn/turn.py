@@ -21,6 +21,7 @@ from warren.actors.turn.background import Background, Origin
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
+from warren.actors.turn.hooked import HaltedError, HeldPieces, HookChain
 from warren.actors.turn.left import NO_WAITS, NOTHING_LEFT, begun, cancels, left_elsewhere, left_results, named
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
 from warren.actors.turn.outcome import Outcome, title_after
@@ -33,6 +34,7 @@ from warren.actors.turn.running import KeepFiles, ToolRunner
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.steps import Steps
 from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, ToolRun
+from warren.agents.hooks import HookedRequest, HookedTurn, TurnEnd
 from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
@@ -69,6 +71,7 @@ from warren.conversation.messages import (
     Message,
     StopReason,
     SystemMessage,
+    TextBlock,
     ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
@@ -241,6 +244,7 @@ class Turn:
                 settings.limits.content,
                 settings.counters,
                 plan.files,
+                plan.hooks,
             )
             self._keeper = ContextKeeper(self.room, summarising, self.record.last_compaction_step)
         return self._keeper
@@ -491,7 +495,8 @@ class Turn:
         else:
             self.context.turn = None if message.prompt is None else self.context.end
         try:
-            await (self._converse(message) if isinstance(message, StartTurn) else self._compact_only(message))
+            converse = self._converse if self.plan.hooks is None else self._converse_hooked
+            await (converse(message) if isinstance(message, StartTurn) else self._compact_only(message))
         except WarrenError as exc:
             self._error = exc
         except _SuspendsError:
@@ -579,6 +584,68 @@ class Turn:
         if isinstance(came, CompactionFailed):
             raise AgentError(came.error, cause="compaction_failed", details={"reason": came.reason})
         self.compacted = came
+
+    async def _converse_hooked(self, started: StartTurn) -> None:
+        """Converse within the hooks of the turn."""
+        hooks = self.plan.hooks
+        assert hooks is not None  # noqa: S101 - for the type checker
+
+        async def converse(hooked: HookedTurn) -> TurnEnd:
+            nonlocal started
+            if hooked.prompt != started.prompt and self.kept is None:
+                started = self.plan.message = attrs.evolve(started, prompt=hooked.prompt)
+            try:
+                await self._converse(started)
+            except _SuspendsError:
+                await way.halt(None)
+            ended.append(self._so_ends)
+            return self._so_ends
+
+        prompt, files, ended = started.prompt, started.attachments, list[TurnEnd]()
+        if self.kept is not None:
+            prompt, files = self._prompt_of(self.kept)
+        way = hooks.turn(converse)
+        value = HookedTurn(**hooks.place, prompt=prompt, attachments=files, goes_on=self.kept is not None)
+        try:
+            end = await way.run(value)
+        except HaltedError:
+            raise _SuspendsError from None
+        except AgentError as exc:
+            if self.first_seq is None and exc.cause in ("denied", "hook"):  # then no title is made of the prompt either
+                self.plan.message = attrs.evolve(started, prompt="")
+            raise
+        if way.begun and not ended:
+            raise AgentError("a hook has cut off the turn that it surrounds", cause="hook")
+        if not ended or end.text != self.text:
+            await self._answer(started, end.text)
+
+    @property
+    def _so_ends(self) -> TurnEnd:
+        return TurnEnd(self.text, self.stop_reason, self.structured_output, self.usage)
+
+    def _prompt_of(self, kept: OpenTurn) -> tuple[str, tuple[Attachment, ...]]:
+        """Return the prompt of a turn that goes on, and its files; nothing if a compaction has it."""
+        for _, message in self.context.from_position(kept.prompt_at):
+            if isinstance(message, UserMessage):
+                return message.content, message.attachments
+        return "", ()
+
+    async def _answer(self, started: StartTurn, text: str) -> None:
+        """Let the turn end with an answer of a hook, in place of the newest one if there is one."""
+        guard, context, steps = self.plan.guard, self.context, self.steps
+        if guard is not None:
+            await guard.wait()
+        if self.first_seq is None:
+            self._begin(started)
+        elif isinstance(codec.decode_message(context.rows[-1]), AssistantMessage) and (
+            self.unsettled or steps is None or context.end > steps.kept
+        ):
+            context.truncate(context.end - 1)
+        self._accept(AssistantMessage((TextBlock(text),), "end_turn", structured_output=self.structured_output))
+        self.text, self.stop_reason = text, "end_turn"
+        self.emit(TextComplete(text))
+        if guard is not None:
+            await guard.wait()
 
     async def _converse(self, started: StartTurn) -> None:
         guard, output = self.plan.guard, self.plan.settings.output
@@ -736,6 +803,15 @@ class Turn:
             counters=settings.counters,
             most=settings.limits.content,
         )
+
+        async def ask_hooked(hooked: HookedRequest) -> ModelReply:
+            try:
+                return await ask(hooked.request)
+            except ProviderError as exc:
+                return await self._ask_within(exc, hooked.request, ask)
+
+        if plan.hooks is not None:
+            return await plan.hooks.model(HookedRequest(**plan.hooks.place, request=request), ask_hooked)
         try:
             return await ask(request)
         except ProviderError as exc:
@@ -782,7 +858,7 @@ class Turn:
         """The number of the session's steps so far."""
         return self.record.steps + self.plan.meter.steps
 
-    async def _call_model(self) -> AssistantMessage:
+    async def _call_model(self) -> AssistantMessage:  # noqa: C901 - in pieces it would cost each step of each turn
         """Make a step: publish and keep the model's next answer; return it."""
         plan, settings, room = self.plan, self.plan.settings, self.room
         limits = settings.limits
@@ -805,11 +881,14 @@ class Turn:
         plan.meter.steps += 1
         self._call = ModelCall(self.emit, plan.charge, settings.retry, settings.counters, most=limits.content)
         try:
-            try:
-                reply = await self._call.run(plan.route, request)
-            except ProviderError as exc:
-                reply = await self._ask_within(exc, request, partial(self._call.run, plan.route))
-                context = ()  # a part of it was sent
+            if plan.hooks is not None:
+                reply, context = await self._reply_hooked(self._call, request, plan.hooks)
+            else:
+                try:
+                    reply = await self._call.run(plan.route, request)
+                except ProviderError as exc:
+                    reply = await self._ask_within(exc, request, partial(self._call.run, plan.route))
+                    context = ()  # a part of it was sent
         except ProviderError as exc:
             self._refused = exc.refuses_request
             raise
@@ -836,6 +915,39 @@ class Turn:
             self.files += files
             self.emit(FilesComplete(files))
         return message
+
+    async def _reply_hooked(
+        self, call: ModelCall, request: ModelRequest, hooks: HookChain
+    ) -> tuple[ModelReply, Sequence[Message]]:
+        """Return the reply of the model within its hooks, and the messages that were sent if they are the context."""
+        plan, said, sent = self.plan, list[ModelReply](), request.messages
+        held = HeldPieces(call.emit) if hooks.holds else None
+        if held is not None:
+            call.emit, call.held = held, True
+
+        async def ask(hooked: HookedRequest) -> ModelReply:
+            nonlocal sent
+            asked = hooked.request
+            sent = asked.messages
+            try:
+                reply = await call.run(plan.route, asked)
+            except ProviderError as exc:
+                reply, sent = await self._ask_within(exc, asked, partial(call.run, plan.route)), ()
+            said.append(reply)
+            return reply
+
+        try:
+            reply = await hooks.model(HookedRequest(**hooks.place, request=request), ask)
+        except AgentError:  # nothing of the answer stays
+            self._call = None
+            if said:
+                plan.charge(said[0].usage)
+            raise
+        if held is not None:
+            held.show(said[0] if said else None, reply)
+        if not said:
+            return reply, ()
+        return reply if reply.usage is said[0].usage else attrs.evolve(reply, usage=said[0].usage), sent
 
     def _with_bounded_calls(self, message: AssistantMessage) -> AssistantMessage:
         """Return an answer with as many tool calls as it may have, each under an id of its own."""
@@ -899,6 +1011,7 @@ class Turn:
             gives_up=self.gives_up,
             given_up=given_up,
             hears=(plan.chain or Chain()).hear,
+            hooks=plan.hooks,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

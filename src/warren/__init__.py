@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from warren.agents.agent import Agent
+    from warren.agents.hooks import Denied, Hooks
     from warren.base.errors import ErrorCode, WarrenError
     from warren.base.principals import Principal
     from warren.calls.facade import RuntimeService, SessionService
@@ -38,12 +39,14 @@ __all__ = [
     "Budget",
     "CompactionConfig",
     "Config",
+    "Denied",
     "Envelope",
     "ErrorCode",
     "Event",
     "File",
     "Gates",
     "HistoryPage",
+    "Hooks",
     "Intensity",
     "Limits",
     "McpServer",
@@ -83,12 +86,14 @@ _PLACES: Final = {
     "Budget": "conversation.budget",
     "CompactionConfig": "conversation.options",
     "Config": "settings.config",
+    "Denied": "agents.hooks",
     "Envelope": "conversation.events",
     "ErrorCode": "base.errors",
     "Event": "conversation.events",
     "File": "conversation.attachments",
     "Gates": "conversation.categories",
     "HistoryPage": "conversation.views",
+    "Hooks": "agents.hooks",
     "Intensity": "settings.config",
     "Limits": "settings.config",
     "McpServer": "settings.tool_config",

@@ -35,6 +35,7 @@ READ_HERE: Final = (
         "errors",
         "examples",
         "glossary",
+        "hooks",
         "inbox",
         "index",
         "load",

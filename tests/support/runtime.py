@@ -18,6 +18,7 @@ from warren.actors.resources.memory import MemoryActor, OpenMemory
 from warren.actors.resources.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.tools.session_tools import RuntimeServers
+from warren.agents.hooks import Hooks
 from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope
 from warren.conversation.messages import Message
@@ -45,6 +46,7 @@ async def open_runtime(
     synchronous: Literal["FULL", "NORMAL"] = "NORMAL",
     clock: Callable[[], float] | None = None,
     servers: RuntimeServers | None = None,
+    hooks: Iterable[Hooks] = (),
 ) -> AsyncIterator[Service]:
     """Run the actors; `model` is what sessions that name none are answered by (else echo).
 
@@ -65,7 +67,7 @@ async def open_runtime(
     async with (
         open_providers({}, extra=extra) as providers,
         runtime.open_runtime(
-            settings, providers, tools, open_store=opener, open_memory=memory, servers=servers
+            settings, providers, tools, open_store=opener, open_memory=memory, servers=servers, hooks=tuple(hooks)
         ) as opened,
     ):
         yield opened.service

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
 
 import attrs
 
+from warren.agents.hooks import Hooks, name_of
 from warren.agents.spec import AgentSpec, provider_of
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, InstanceOf, is_name, is_text
@@ -78,6 +79,24 @@ def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any)
         seen.add(name)
 
 
+def _are_hooks(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    check_hooks(value, attribute.name)
+
+
+def check_hooks(hooks: object, field: str) -> None:
+    """Refuse what is no list of hooks. Raises FieldValueError."""
+    if type(hooks) is not tuple:
+        raise FieldValueError(field, "must be a list")
+    for index, each in enumerate(hooks):
+        if not isinstance(each, Hooks):
+            cure = " (an object of the class, not the class)" if isinstance(each, type) else ""
+            raise FieldValueError(f"{field}[{index}]", f"must be a warren.Hooks{cure}")
+        if each.on_failure not in ("deny", "allow"):
+            raise FieldValueError(f"{field}[{index}].on_failure", "must be 'deny' or 'allow'")
+        if not 0 < each.timeout <= MOST_SECONDS:
+            raise FieldValueError(f"{field}[{index}].timeout", f"must be above 0, and at most {MOST_SECONDS} seconds")
+
+
 def _name_of(tool: str | Tool) -> str:
     return aliases.TOOLS.get(tool, tool) if isinstance(tool, str) else tool.spec.name
 
@@ -85,6 +104,10 @@ def _name_of(tool: str | Tool) -> str:
 def _are_instructions(_instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if not callable(value):
         is_text(_instance, attribute, value)
+
+
+MOST_SECONDS: Final = 86_400
+"""Seconds that a method of a hook may take at most."""
 
 
 def _row_of_tools(value: Any) -> Any:
@@ -114,6 +137,7 @@ class Agent(Generic[T]):
         budget: the limits of a session over all its turns; a caller may only narrow them.
         gates: the kinds of tools whose calls wait for approval; a caller may only be stricter.
         compaction: how its sessions are compacted; None takes the runtime's way.
+        hooks: the hooks around what its sessions do, within those of the runtime; the first is the outermost.
         options: all other options of its sessions, such as the temperature or an `output_schema`.
     """
 
@@ -128,6 +152,7 @@ class Agent(Generic[T]):
     compaction: CompactionConfig | None = attrs.field(
         default=None, validator=InstanceOf(CompactionConfig), kw_only=True
     )
+    hooks: tuple[Hooks, ...] = attrs.field(default=(), converter=_row_of_tools, validator=_are_hooks, kw_only=True)
     options: SessionOptions = attrs.field(default=DEFAULTS, validator=InstanceOf(SessionOptions), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -200,7 +225,8 @@ class Agent(Generic[T]):
         text, made_by = self.instructions, None
         if not isinstance(text, str):
             text, made_by = "", _place_of(text)
-        return AgentSpec(self.name, self.description, text, options, functions, made_by)
+        hooks = tuple(map(name_of, self.hooks))
+        return AgentSpec(self.name, self.description, text, options, functions, made_by, hooks)
 
     @property
     def version(self) -> str:

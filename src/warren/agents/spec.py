@@ -31,6 +31,7 @@ class AgentSpec:
         options: the options of its sessions, with the names of all its tools.
         functions: those of its tools that are functions of the program.
         made_by: the module and the name of the function that makes its instructions; None if they are a text.
+        hooks: the names of its hooks.
     """
 
     name: str
@@ -39,6 +40,7 @@ class AgentSpec:
     options: SessionOptions = DEFAULTS
     functions: tuple[ToolSpec, ...] = ()
     made_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    hooks: tuple[str, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
     @cached_property
     def body(self) -> str:
@@ -55,6 +57,7 @@ class AgentSpec:
         """The version as its sessions keep it."""
         code = [f"the tool {each.name}" for each in self.functions]
         code += ["the model"] if self.options.provider == provider_of(self.name) else []
+        code += [f"the hook {each}" for each in self.hooks]
         code += [INSTRUCTIONS] if self.made_by is not None else []
         return AgentPin(self.name, self.version, tuple(code))
 

@@ -131,6 +131,8 @@ AgentCause = Literal[
     "compactor",
     "connection_lost",
     "crash",
+    "denied",
+    "hook",
     "internal",
     "interrupt_timeout",
     "not_owner",

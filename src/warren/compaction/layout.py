@@ -25,7 +25,9 @@ REQUEST_MARK: Final = "[The request that this work is for, in the user's words]"
 GAP: Final = "[Messages after this summary were left out without one: they did not fit into the model's window.]"
 BYTES_PER_TOKEN: Final = 4
 
-CompactionReason = Literal["empty_summary", "nothing_to_reduce", "not_smaller", "too_large", "invalid_result"]
+CompactionReason = Literal[
+    "empty_summary", "nothing_to_reduce", "not_smaller", "too_large", "invalid_result", "denied", "hook"
+]
 
 
 class CompactionError(Exception):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
+from warren.base.fields import LEFT_OUT
 from warren.base.values import frozen, value
 from warren.conversation.attachments import Attachment
 from warren.conversation.categories import Category
@@ -17,7 +18,9 @@ InputKind = Literal["queue", "steer", "context", "peer"]
 RepairAction = Literal["dropped", "replaced", "shortened", "left_out", "switched_off"]
 """The repair of a refused request: `left_out` removes a tool, `switched_off` a feature of the protocol."""
 BudgetType = Literal["tokens", "time", "tool_calls", "steps", "cost"]
-FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
+FailureCause = Literal[
+    "cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "denied", "crash"
+]
 TurnOutcome = Literal["completed", FailureCause]
 """The end of a turn: with an answer, or why it failed."""
 
@@ -90,7 +93,7 @@ class ToolCallRequested:
 class ToolApprovalRequested:
     """A tool call waits for approval, for at most `timeout_ms`; with `question_of`, a question of that running call.
 
-    With `may_have_run` it may have run already: the process ended during it.
+    With `may_have_run` it may have run already: the process ended during it. `question` is that of a hook.
     """
 
     id: str
@@ -100,6 +103,7 @@ class ToolApprovalRequested:
     timeout_ms: int
     question_of: str | None = None
     may_have_run: bool = False
+    question: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
     @property
     def stands_alone(self) -> bool:
@@ -122,11 +126,15 @@ class ToolApprovalResolved:
 
 @value
 class ToolExecutionStarted:
-    """A tool began to run; `child` is the session that does its work, if it delegates that."""
+    """A tool began to run; `child` is the session that does its work, if it delegates that.
+
+    `args` are the arguments that a hook has changed; None if they are those of the call.
+    """
 
     id: str
     name: str
     child: str | None = None
+    args: Mapping[str, Any] | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @value

@@ -14,6 +14,7 @@ ERROR_CLASSES: Final[Mapping[events.FailureCause, str]] = {
     "provider_error": "llm",
     "store_error": "store",
     "structured_output": "structured_output",
+    "denied": "internal",
     "crash": "internal",
 }
 TERMINAL_CAUSES: Final[Mapping[events.FailureCause, str]] = {
@@ -21,6 +22,7 @@ TERMINAL_CAUSES: Final[Mapping[events.FailureCause, str]] = {
     "provider_error": "llm_failure",
     "store_error": "runtime_apply_failure",
     "structured_output": "structured_output_validation_failed",
+    "denied": "fatal_failure",
     "crash": "fatal_failure",
 }
 
