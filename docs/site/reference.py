@@ -22,6 +22,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WRITTEN = re.compile(r"^\$ cat > \S+\.py <<'END'\n(.*?)^> END$", re.MULTILINE | re.DOTALL)
 SHORT = 25
 """Lines of a program that is shown whole; of a longer one only the part with the name is shown."""
+LONGEST = 40
+"""Characters of the default of an argument that is shown."""
 VALUES = {f"warren.base.values.{name}" for name in ("frozen", "value", "define")}
 
 
@@ -109,6 +111,11 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"reference/{module}.md", "\n\n".join(parts) + "\n"
 
 
+def short(value: str) -> str:
+    """Return a default as it is shown: not one that fills lines."""
+    return value if len(value) <= LONGEST else "..."
+
+
 class Constructors(griffe.Extension):
     """The arguments of the classes that attrs makes, which are in no source text."""
 
@@ -124,7 +131,7 @@ class Constructors(griffe.Extension):
                     each.name,
                     annotation=getattr(field, "annotation", None),
                     kind=griffe.ParameterKind[each.kind.name.lower()],
-                    default=None if each.default is each.empty else repr(each.default),
+                    default=None if each.default is each.empty else short(repr(each.default)),
                 )
                 for each, field in zip(signature.parameters.values(), fields, strict=True)
             )
