@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from warren.calls.facade import RuntimeService, SessionService
     from warren.calls.handle import Session
     from warren.calls.turn_stream import TurnStream
+    from warren.compaction.policy import Compactor
     from warren.conversation.attachments import File
     from warren.conversation.budget import Budget
     from warren.conversation.categories import Gates, Switches
     from warren.conversation.events import Envelope, Event
     from warren.conversation.memory import MemoryConfig
     from warren.conversation.messages import Message
-    from warren.conversation.options import CompactionConfig
+    from warren.conversation.options import CompactionConfig, ModelOptions, SessionOptions, SessionTemplate
     from warren.conversation.peers import Peer
     from warren.conversation.usage import Usage
     from warren.conversation.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -38,6 +39,7 @@ __all__ = [
     "Agent",
     "Budget",
     "CompactionConfig",
+    "Compactor",
     "Config",
     "Denied",
     "Envelope",
@@ -52,6 +54,7 @@ __all__ = [
     "McpServer",
     "MemoryConfig",
     "Message",
+    "ModelOptions",
     "ModelReply",
     "ModelRequest",
     "Peer",
@@ -62,8 +65,10 @@ __all__ = [
     "RetryPolicy",
     "RuntimeService",
     "Session",
+    "SessionOptions",
     "SessionPage",
     "SessionService",
+    "SessionTemplate",
     "SessionView",
     "StoreConfig",
     "Switches",
@@ -85,6 +90,7 @@ _PLACES: Final = {
     "Agent": "agents.agent",
     "Budget": "conversation.budget",
     "CompactionConfig": "conversation.options",
+    "Compactor": "compaction.policy",
     "Config": "settings.config",
     "Denied": "agents.hooks",
     "Envelope": "conversation.events",
@@ -99,6 +105,7 @@ _PLACES: Final = {
     "McpServer": "settings.tool_config",
     "MemoryConfig": "conversation.memory",
     "Message": "conversation.messages",
+    "ModelOptions": "conversation.options",
     "ModelReply": "models.model",
     "ModelRequest": "models.model",
     "Peer": "conversation.peers",
@@ -109,8 +116,10 @@ _PLACES: Final = {
     "RetryPolicy": "settings.config",
     "RuntimeService": "calls.facade",
     "Session": "calls.handle",
+    "SessionOptions": "conversation.options",
     "SessionPage": "conversation.views",
     "SessionService": "calls.facade",
+    "SessionTemplate": "conversation.options",
     "SessionView": "conversation.views",
     "StoreConfig": "settings.config",
     "Switches": "conversation.categories",
