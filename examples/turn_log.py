@@ -23,7 +23,7 @@ def line(event: Event) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one line
         case on.TurnStarted(turn_number=number):
             return f"step {number}"
         case on.TextDelta() | on.ReasoningDelta():
-            return None  # the whole text follows; `on.DELTAS` has both classes
+            return None  # the whole text follows
         case on.TextComplete(content=content):
             return f"the model says: {content}"
         case on.FilesComplete(attachments=files):
@@ -88,6 +88,8 @@ async def stock(article: str) -> int:
 
 def show(envelope: Envelope) -> None:
     """Print the line of an event with its number."""
+    if isinstance(envelope.event, on.DELTAS):
+        return
     text = line(envelope.event)
     if text is not None:
         print(f"{envelope.seq:3} {text}")

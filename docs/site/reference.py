@@ -35,13 +35,17 @@ class Program:
     text: str
 
     def shows(self, module: str, name: str) -> bool:
-        """Tell whether the program has a name of a module."""
-        imports = rf"from {re.escape(module)} import (\([^)]*|[^(\n]*)\b{name}\b"
-        package, _, last = module.rpartition(".")
-        short = rf"from {package} import [^(\n]*\b{last} as (\w+)" if package else rf"import ({module})$"
-        by_module = re.search(short, self.text, re.MULTILINE)
-        return bool(re.search(imports, self.text)) or bool(
-            by_module and re.search(rf"\b{by_module[1]}\.{name}\b", self.text)
+        """Tell whether the program has a name of a module: imported, or as a member of the module."""
+        tree = ast.parse(self.text)
+        places = {}  # what a local name stands for
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                places |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+            elif isinstance(node, ast.Import):
+                places |= {each.asname or each.name: each.name for each in node.names}
+        members = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == name)
+        return f"{module}.{name}" in places.values() or any(
+            isinstance(node.value, ast.Name) and places.get(node.value.id) == module for node in members
         )
 
     def part(self, name: str) -> str:

@@ -44,6 +44,13 @@ SHOWN = {
     ],
     "own_model": ["There are five beds."],
     "production": ["ok"],
+    "support_desk": [
+        "waits for a person: refund({'order': '17', 'cents': 4200})",
+        "You have it back.",
+        "4200 for 17",
+    ],
+    "voting_panel": ["editor: keep", "lawyer: drop", "reader: keep", "keep, by 2 of 3"],
+    "nightly": ["active 01:00", "Lamps go well. Chairs do not."],
     "careful_tools": [
         "None",
         "Expected `int`, got `str` - at `$.cents`",
@@ -63,6 +70,20 @@ def test_a_program_shows_what_it_is_about(
         monkeypatch.delenv(variable, raising=False)
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out.splitlines() == SHOWN[name]
+
+
+def test_the_tour_sees_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a service can tell; figures differ from run to run."""
+    runpy.run_path(str(EXAMPLES / "tour.py"), run_name="__main__")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:5] == [
+        "plan.txt: 4 bytes",
+        "ScriptedModel, 3 messages, completed, digger",
+        "3 messages, 6 tokens, said last: It is dug.",
+        "no fork, 0 children",
+        "0: SystemMessage",
+    ]
+    assert {"1d: Dig another.", "RunStarted", "The hole", "the store: ok", "local: webhook"} <= set(shown)
 
 
 @pytest.mark.outside

@@ -3,6 +3,7 @@
 The names of the public API are exported here. May import `base` and `conversation`.
 """
 
+from warren.base.windows import Window as Window
 from warren.compaction.fit import Fitted as Fitted
 from warren.compaction.fit import mechanical as mechanical
 from warren.compaction.fit import summary_request as summary_request
