@@ -64,6 +64,7 @@ check-types: $(READY)
 # What users of the library see: every public name has to be fully typed. Pyright asks the first python on the path where things are.
 check-api: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes warren --ignoreexternal
+	PATH="$(CURDIR)/$(BIN):$$PATH" pyright tests/domain/test_typing.py
 
 bench: $(READY) ## the benchmarks; each prints JSON
 	$(BIN)/python -m benchmarks

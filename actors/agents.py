@@ -18,6 +18,7 @@ from warren.base.values import define
 from warren.conversation import codec
 from warren.conversation.agents import AgentPin
 from warren.conversation.messages import SystemMessage
+from warren.conversation.options import OutputWish
 from warren.conversation.records import SessionRecord, Spoken
 from warren.conversation.views import SessionView
 from warren.models.model import Providers
@@ -151,6 +152,12 @@ class Agents:
         """Return the functions of a session's agent, as this process has them."""
         agent = None if record.agent is None else self.by_name.get(record.agent.name)
         return NO_TOOLS if agent is None else agent.functions
+
+    def decoder(self, record: SessionRecord, output: OutputWish) -> Callable[[Any], object] | None:
+        """Return what makes values of the output type of a session's agent; None if a turn has another schema."""
+        agent = None if record.agent is None else self.by_name.get(record.agent.name)
+        shape = None if agent is None else agent.shape
+        return None if shape is None or shape.schema != output.schema else shape.decode
 
     def check(self, pin: AgentPin) -> Agent[Any] | None:
         """Return the agent that runs a session in this process; None for one that needs no code.

@@ -1,6 +1,6 @@
 """The messages between actors. Each names the type of its reply."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
@@ -49,6 +49,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
         hops: messages of peers in a row, up to the one that begins the turn; 0 for a prompt of a user.
         begun: gets a reader with the first event of the turn; None if the caller wants no events.
         result: whether the prompt is the result of a call in the background: its model need not take the files.
+        decode: makes a value of the type that the answer is to have; None if its caller has not named one.
     """
 
     prompt: str
@@ -62,6 +63,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     hops: int = 0
     begun: Beginning | None = None
     result: bool = False
+    decode: Callable[[Any], object] | None = None
 
 
 @value
@@ -77,6 +79,7 @@ class Compact(ClaimsTurn[CompactionEntry]):
     attachments: ClassVar[tuple[Attachment, ...]] = ()
     result: ClassVar[bool] = False
     key: ClassVar[None] = None
+    decode: ClassVar[None] = None
     instructions: str | None = None
     caller: TraceContext | None = None
     payer: str = ""

@@ -199,7 +199,7 @@ class Planner:
         tools = self._tools(message, record, chain)
         budget, session_budget = config.limits.turn.overridden(asked.budget), session.budget or UNLIMITED
         check_priced(candidates, budget, session_budget)
-        gates = asked.gated(session, config.gates)
+        gates, output = asked.gated(session, config.gates), asked.output(session)
         return TurnSettings(
             candidates,
             Route(candidates, shared.outages),
@@ -214,12 +214,13 @@ class Planner:
             shared.tool_threads,
             config.compaction is not None,
             shared.lessons,
-            asked.output(session),
+            output,
             shared.counters,
             shared.storage,
             shared.completions,
             asked.keep_alive,
             shared.storage.durable and asked.keeps_steps(session, config.durability),
+            None if output is None else shared.agents.decoder(record, output),
         )
 
     def _settings_to_keep(self, message: StartTurn | Compact, record: SessionRecord) -> TurnSettings:

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 from warren.actors.turn.schemas import check_fit
 from warren.base.errors import AgentError, ProviderError, WarrenError
+from warren.base.fields import encodable
 from warren.base.values import define
 from warren.conversation.events import Event, ExtractionCompleted, ExtractionFailed
 from warren.conversation.messages import Message
 from warren.conversation.options import OutputWish
 from warren.models.model import ModelReply
-from warren.structured.output import Fit, correction, request
+from warren.structured.output import Fit, correction, request, shortened
 
 NO_SUCH_FORM: Final = ("bad_request", "server_error")
 """Causes of the errors of servers that refuse a schema: most answer 400, llama.cpp's 500, which no retry helps."""
@@ -27,12 +28,15 @@ class Extraction:
         wish: the schema, and the number of retries.
         emit: publishes the event of the end.
         ask: calls the model.
+        decode: makes a value of the caller's type of the data, and raises ValueError if its validators refuse that;
+            None if there is the schema alone, or if this process does not know the type.
         attempts: number of the model's answers so far.
     """
 
     wish: OutputWish
     emit: Callable[[Event], object]
     ask: Ask
+    decode: Callable[[Any], object] | None = None
     attempts: int = 0
 
     async def run(self) -> Any:
@@ -69,11 +73,22 @@ class Extraction:
                 continue
             self.attempts += 1
             found = await check_fit(schema, reply.message)
+            if self.decode is not None and not found.problems:
+                found = _decoded(self.decode, found)
             if not found.problems:
                 return found.data
             if self.attempts > self.wish.retries:
                 raise _unfit(found)
             asked += correction(reply.message, found.problems)
+
+
+def _decoded(decode: Callable[[Any], object], found: Fit) -> Fit:
+    """Return data that fits its schema as it is, or with what validators of the caller's type say against it."""
+    try:
+        decode(found.data)
+    except ValueError as exc:
+        return Fit((encodable(shortened(str(exc))),))
+    return found
 
 
 def _unfit(found: Fit) -> AgentError:

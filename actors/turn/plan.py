@@ -1,6 +1,7 @@
 """The plan of a turn: the settings that the turns of a session share, and what one turn has of its own."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import trio
@@ -56,6 +57,7 @@ class TurnSettings:
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
         keeps_steps: whether each step of the turn is stored before its tool calls begin, and their results before the
             next step.
+        decode: makes a value of the output type of the session's agent; None if its answers have none.
         calm: the number of steps up to which no limit can be near, so that none is checked.
         limited: the kinds of the limits that are set.
     """
@@ -79,6 +81,7 @@ class TurnSettings:
     completions: Completions
     keep_alive: bool | None = None
     keeps_steps: bool = False
+    decode: Callable[[Any], object] | None = None
     choice: ModelChoice = attrs.field(init=False)
     calm: float = attrs.field(init=False)
     limited: frozenset[BudgetType] = attrs.field(init=False)

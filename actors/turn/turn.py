@@ -727,8 +727,9 @@ class Turn:
             self.unsettled = 1
             await self.steps.keep(settles=True)
         self.unsettled = 1
+        decode = self.plan.message.decode or self.plan.settings.decode
         try:
-            data = await Extraction(output, self.emit, self._ask_for_data).run()
+            data = await Extraction(output, self.emit, self._ask_for_data, decode).run()
         except ProviderError as exc:
             self._refused |= exc.refuses_request
             raise

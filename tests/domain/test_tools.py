@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Optional, TypedD
 
 import attrs
 import msgspec
+import pydantic
 import pytest
 
 from warren.base.fields import FieldValueError
 from warren.conversation import codec
-from warren.models.tools import RESTARTS, Tool, ToolArgumentsError, ToolSpec, tool
+from warren.models.tools import RESTARTS, Tool, ToolArgumentsError, ToolContext, ToolSpec, calling, tool
 
 # The functions here are made for their signatures. The warning has a test of its own.
 pytestmark = pytest.mark.filterwarnings("ignore:tool .* has no docstring")
@@ -389,3 +390,60 @@ def test_tools_are_equal_by_what_they_are() -> None:
 def scale_int(value: int) -> int:
     """Scale."""
     return value
+
+
+class Account(pydantic.BaseModel):
+    number: str
+
+
+class Bank(pydantic.BaseModel):
+    iban: str
+
+
+def test_parameters_of_classes_that_msgspec_cannot_describe() -> None:
+    """Pydantic and unions of classes: they are described, made and checked beside the others."""
+
+    @tool
+    def pay(cents: int, by: Annotated[Account | Bank, "who pays"], also: list[Bank] | None = None) -> str:
+        """Pay."""
+        return f"{cents}, {by}, {also}"
+
+    schema = pay.spec.input_schema
+    assert schema["properties"]["by"]["description"] == "who pays"
+    assert schema["required"] == ["cents", "by"]
+    assert set(schema["$defs"]) == {"Account", "Bank"}
+    assert pay.bind({"cents": 1, "by": {"iban": "DE"}}) == {"cents": 1, "by": Bank(iban="DE"), "also": None}
+    assert pay.bind({"cents": 1, "by": {"iban": "DE"}, "also": [{"iban": "X"}]})["also"] == [Bank(iban="X")]
+    with pytest.raises(ToolArgumentsError, match=r"`\$\.by`: "):
+        pay.bind({"cents": 1, "by": {}})
+
+    @tool
+    def plant(value: Tree | Point) -> str:
+        """Plant."""
+        return str(value)
+
+    assert plant.bind({"value": {"weight": 2}}) == {"value": Tree(2)}
+    assert plant.bind({"value": {"x": 2}}) == {"value": Point(2)}
+
+
+def test_the_context_of_a_call_is_no_argument_of_the_model() -> None:
+    """A parameter annotated with it is filled when the call runs, and only then."""
+
+    @tool
+    def pay(cents: int, at: ToolContext) -> str:
+        """Pay."""
+        return f"{cents}:{at.call_id}"
+
+    context = ToolContext("s", 1, 1, "c", "pay", {})
+    assert set(pay.spec.input_schema["properties"]) == {"cents"}
+    assert pay(1, context) == "1:c"
+    with pytest.raises(RuntimeError, match="no tool call runs"):
+        pay.in_context(pay.bind({"cents": 1}))
+    reset = calling.set(context)
+    assert pay.call(**pay.in_context(pay.bind({"cents": 1}))) == "1:c"
+    calling.reset(reset)
+
+
+def test_results_of_pydantic_are_json() -> None:
+    """As those of other classes."""
+    assert codec.text_of([Bank(iban="DE")]) == '[{"iban":"DE"}]'

@@ -26,6 +26,7 @@ from warren.base.ids import new_session_id
 from warren.base.values import define
 from warren.calls.creation import FIRST_PROMPT, Creation, creation_of
 from warren.calls.turns import SessionCall
+from warren.calls.typed import decoder
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.inputs import Input
@@ -214,7 +215,10 @@ class _NewSession:
             kept = await kept_of(self.local, self.sent)
             files, new = attaching.references(kept), attaching.new_of(kept)
             payer = self.local.payer
-            self.turn = StartTurn(self.call.prompt, NO_OPTIONS, self.turn_tools, caller(), files, new, payer)
+            decode = decoder(self.call)
+            self.turn = StartTurn(
+                self.call.prompt, NO_OPTIONS, self.turn_tools, caller(), files, new, payer, decode=decode
+            )
         return self.turn
 
     async def _check_limits(self) -> None:

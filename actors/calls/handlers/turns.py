@@ -44,6 +44,7 @@ from warren.calls.turns import (
     WaitRequest,
     WithdrawRequest,
 )
+from warren.calls.typed import decoder
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.categories import Decision
@@ -73,7 +74,8 @@ async def start(local: Local, call: TurnCall) -> TurnResult:
     files, new = await _attached(local, call, options) if call.attachments else ((), ())
     payer, begun = local.payer, beginning_of(call)
     if call.mode == "busy":
-        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun)
+        decode = decoder(call)
+        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun, decode=decode)
         running = local.turn(call.session_id, turn)
         return await (local.counted(new, running) if new else running)
     input_ = Input(

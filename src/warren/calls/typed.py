@@ -1,5 +1,6 @@
 """Results of turns as instances of the type that a caller has asked for."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import attrs
@@ -49,6 +50,11 @@ def typed(shape: TypedShape[V], result: TurnResult) -> TurnResult[V]:
     except ValueError as exc:
         problem, details = f"the answer does not fit {shape.name}: {exc}", {"text": result.text, "errors": [str(exc)]}
         raise AgentError(problem, cause="structured_output", session_id=result.session_id, details=details) from exc
+
+
+def decoder(call: Any) -> Callable[[Any], object] | None:
+    """Return what makes a value of the type that a call names; None if it names none."""
+    return None if call.output_type is None else described(call.output_type).decode
 
 
 def with_type(call: Any, result: TurnResult) -> TurnResult:

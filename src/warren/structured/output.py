@@ -87,7 +87,7 @@ def checked_schema(schema: object, root: str = SCHEMA_PATH, *, quick: bool = Fal
         raw = codec.encode_whole(dict(schema))
         copy: Mapping[str, Any] = codec.parse(raw)
     except (TypeError, ValueError, RecursionError) as exc:
-        raise InvalidParamsError.at(root, f"is not JSON: {_cut(str(exc))}") from None
+        raise InvalidParamsError.at(root, f"is not JSON: {shortened(str(exc))}") from None
     if len(raw) > MAX_SCHEMA:
         raise InvalidParamsError.at(root, f"must be at most {MAX_SCHEMA} bytes")
     if quick and not _is_quick(raw):
@@ -95,7 +95,7 @@ def checked_schema(schema: object, root: str = SCHEMA_PATH, *, quick: bool = Fal
     try:
         _checker(raw)
     except FieldValueError as exc:
-        raise InvalidParamsError.at(root + exc.field.removeprefix("$"), _cut(exc.problem)) from None
+        raise InvalidParamsError.at(root + exc.field.removeprefix("$"), shortened(exc.problem)) from None
     return copy
 
 
@@ -127,9 +127,9 @@ def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = Fa
             try:
                 data = codec.parse(found, levels=MAX_LEVELS)
             except ValueError as exc:
-                broken = broken or _cut(str(exc))
+                broken = broken or shortened(str(exc))
                 continue
-            problems = tuple(map(_cut, _checker(raw).problems(data, MAX_PROBLEMS, work)))
+            problems = tuple(map(shortened, _checker(raw).problems(data, MAX_PROBLEMS, work)))
             if not problems:
                 return Fit(data=data)
             first = first or Fit(problems)
@@ -205,7 +205,8 @@ def _behind(text: str, start: int) -> int:
     return len(text)
 
 
-def _cut(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a problem in one line, shortened: the model and callers get it."""
     one_line = " ".join(text.split())
     return one_line if len(one_line) <= MAX_PROBLEM else one_line[: MAX_PROBLEM - 1] + "…"
 
