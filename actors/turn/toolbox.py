@@ -612,20 +612,18 @@ class ToolRun:
             given=None if allowed is None else allowed.decision,
             runs_again=again is not False,
         )
+        end: ToolOutcome | None = None
         try:
             end = await way.run(value)
         except HaltedError:
-            if tool is not None and isinstance(way.halted, tuple):
-                await self._ask_within(call, tool, inner, *way.halted, again=bool(again))
-            return
+            pass  # it waits, or is about to
         finally:
             if self._within.get(call.id) is within:
                 del self._within[call.id]
-        if call.id in self.results:
-            return
-        if not way.begun:
-            self._settle(call)
-        self._end(call, end, within.done)
+        if end is not None:
+            self._end(call, end, within.done)
+        elif tool is not None and isinstance(way.halted, tuple):
+            await self._ask_within(call, tool, inner, *way.halted, again=bool(again))
 
     async def _admit(
         self,
@@ -687,8 +685,11 @@ class ToolRun:
 
     def _end(self, call: ToolUseBlock, end: ToolOutcome, done: _Done | None) -> None:
         """Record what the hooks have made of the result of a call."""
+        if call.id in self.results:  # it runs in the background
+            return None
         content = encodable(bounded(str(end.text)))
         if (started := self._started.get(call.id)) is None:
+            self._settle(call)
             return self._refuse(call, content, is_error=end.is_error)
         seconds = trio.current_time() - started if done is None else done.seconds
         timed_out = done is not None and done.timed_out and content == done.content
