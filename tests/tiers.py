@@ -19,6 +19,7 @@ EVENTS: Final = frozenset({LEFT, "subprocess.Popen", "os.fork", "os.forkpty", "o
 PLACES: Final = (
     "actors/test_checking.py::test_a_store_in_a_database_is_examined_beside_its_sessions",
     "actors/hooks/test_command.py",
+    "actors/hooks/test_sessions.py",
     "actors/tools/mcp",
     "actors/tools/test_interrupts.py",
     "actors/tools/test_shell.py",

@@ -1,7 +1,7 @@
 """The way in for programs: a runtime with its store and its model providers, in one context manager."""
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -143,6 +143,7 @@ async def open_host(
 
             registry = RecordedProviders(registry, AnswerRecorder(config.record))
         own = await _tools_of(config, environ, stack)
+        watching, told = await _hooks_of(config, environ, own.servers, stack)
         if tracer is None and config.traces is not None:
             tracer = await stack.enter_async_context(_traced(config.traces))
         runtime = await stack.enter_async_context(
@@ -157,11 +158,12 @@ async def open_host(
                 fetch_file=own.fetch_file,
                 notes=own.notes_beside(given),
                 tracer=tracer,
-                hooks=of_all,
+                hooks=(*watching, *of_all),
                 takes_up=takes_up,
                 clock=clock,
             )
         )
+        told(runtime)
         service = runtime.service if config.node is None else await _clustered(runtime, stack)
         yield await _hosted(service, own.servers, stack)
 
@@ -224,6 +226,19 @@ async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: As
     made = await workspace_of(config.tools, environ, memory=config.memory is not None)
     servers = await stack.enter_async_context(open_pool(config.tools.mcp_servers))
     return _Tools(made.tools, made.notes, made.fetch_file, servers)
+
+
+async def _hooks_of(
+    config: Config, environ: Mapping[str, str] | None, servers: "RuntimeServers | None", stack: AsyncExitStack
+) -> tuple[Sequence[Hooks], Callable[[Runtime], object]]:
+    """Return the hooks of the settings, and what tells them of the runtime; without any no module is imported."""
+    if not config.hook_commands and not config.hooks_files:
+        return (), lambda _runtime: None
+    from warren.actors.hooks.opening import open_watched  # noqa: PLC0415 - see above
+    from warren.actors.hooks.watching import hooks_of  # noqa: PLC0415 - see above
+
+    watched = await stack.enter_async_context(open_watched(config, environ, servers))
+    return hooks_of(watched), watched.opened
 
 
 async def _hosted(service: RuntimeService, servers: "RuntimeServers | None", stack: AsyncExitStack) -> Hosted:

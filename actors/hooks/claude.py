@@ -22,7 +22,7 @@ OURS: Final[tuple[Category, ...]] = ("builtins", "shell", "comms")
 """The kinds of tools that are Warren's own; a host's function may have the name of one."""
 TELLS_MODEL: Final[tuple[HookEvent, ...]] = ("UserPromptSubmit", "SessionStart")
 """The events whose hooks may answer with a plain text, which the model gets."""
-OBSERVES: Final[tuple[HookEvent, ...]] = ("SessionStart", "Notification")
+OBSERVES: Final[tuple[HookEvent, ...]] = ("SessionStart",)
 """The events that cannot be blocked."""
 _OLD: Final = {"approve": "allow", "block": "deny"}
 _DECISIONS: Final = {"allow": "allow", "deny": "deny", "ask": "ask", "defer": "ask"}
@@ -172,7 +172,7 @@ def _of_data(event: HookEvent, data: Mapping[str, Any]) -> Verdict:
     if event == "PostToolUse":
         output = specific.get("updatedToolOutput", specific.get("updatedMCPToolOutput"))
     stop = None
-    if _field(data, "continue", bool, True) is False and event not in ("PreCompact", "Notification"):
+    if _field(data, "continue", bool, True) is False and event != "PreCompact":
         stop = _capped(_field(data, "stopReason", str, "")) or "a hook ends the turn"
     note = _field(data, "systemMessage", str, "")
     return Verdict(

@@ -24,6 +24,9 @@ logger: Final = logging.getLogger("warren.hooks")
 BACKGROUND: Final = 1_000
 """Hooks that nothing waits for and that have not ended; further ones are dropped."""
 
+WITHOUT_MATCHER: Final[tuple[HookEvent, ...]] = ("UserPromptSubmit", "Stop")
+"""The events whose hooks are all told: a matcher has no meaning there."""
+
 
 @frozen
 class About:
@@ -99,7 +102,9 @@ class Handlers:
         return verdict
 
     def _is_for(self, entry: HookEntry, about: About) -> bool:
-        if not entry.is_for(about.tenant) or not entry.fits(*about.names):
+        if not entry.is_for(about.tenant):
+            return False
+        if entry.event not in WITHOUT_MATCHER and not entry.fits(*about.names):
             return False
         if entry.rule is None:
             return True

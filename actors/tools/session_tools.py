@@ -60,6 +60,10 @@ class RuntimeServers:
         """Return the present tools of the runtime's servers and of a session's, by name, none under a `taken` one."""
         return {each.spec.name: each for each in self.pool.tools(session_id, taken)}
 
+    def origin_of(self, session_id: str, name: str) -> tuple[str, str] | None:
+        """Return the server of a tool of a session, and the tool's own name there; None if it is of none."""
+        return self.pool.origin_of(session_id, name)
+
     def untried(self, session_id: str) -> list[trio.Event]:
         """Return an event for each server of a session whose first attempt to connect goes on, set at its end."""
         return self.pool.untried(session_id)

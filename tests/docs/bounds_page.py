@@ -139,6 +139,7 @@ BOUNDS: Final = (
     Bound("triggers", "tenant", "limits.triggers", "refused"),
     Bound("characters of a prompt with a body in it", "trigger", MAX_PROMPT, "refused: 422"),
     Bound("deliveries that are kept", "trigger", KEPT_DELIVERIES, "the oldest are forgotten"),
+    Bound("commands of [hooks](hooks-from-settings.md) at once", "process", "limits.hook_processes", "wait"),
     Bound("webhooks", "tenant", "limits.webhooks", "refused"),
     Bound("deliveries that wait", "webhook", KEPT_PENDING, "the newest are dead at once"),
     Bound("dead deliveries that are kept", "webhook", KEPT_DEAD, "the oldest are forgotten"),

@@ -36,6 +36,7 @@ READ_HERE: Final = (
         "examples",
         "glossary",
         "hooks",
+        "hooks-from-settings",
         "inbox",
         "index",
         "load",

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Final
 
 from warren.models.tools import marked_name
@@ -25,6 +26,12 @@ def names(offers: Sequence[tuple[str, str]], taken: Collection[str] = ()) -> lis
         found.append(_unused(name if clear else _fit(f"{server}_{tool}"), (server, tool), used))
         used.add(found[-1])
     return found
+
+
+def origin(name: str, offers: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the server and its own name of a tool with a name that `names` has given; None if it is of none."""
+    of_both = (offer for offer in offers if _fit(f"{offer[0]}_{offer[1]}") == name)
+    return next(chain(of_both, (offer for offer in offers if _fit(offer[1]) == name)), None)
 
 
 def _fit(name: str) -> str:

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from warren.actors.supervision import supervised_nursery
-from warren.actors.tools.mcp.naming import names
+from warren.actors.tools.mcp.naming import names, origin
 from warren.base.backoff import Backoff
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
@@ -118,6 +118,13 @@ class McpPool:
             )
             for (held, spec), name in zip(offers, called, strict=True)
         ]
+
+    def origin_of(self, owner: Hashable | None, name: str) -> tuple[str, str] | None:
+        """Return the server of an owner's tool, and the tool's own name there; None if it is of none."""
+        mine = [held for held in self._held if held.owners & {None, owner}]
+        return origin(
+            name, [(held.connection.server.name, spec.name) for held in mine for spec in held.connection.tools]
+        )
 
     def untried(self, owner: Hashable | None) -> list[trio.Event]:
         """Return an event for each server of an owner and the runtime that has not connected or failed to, set then."""

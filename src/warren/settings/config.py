@@ -49,6 +49,7 @@ from warren.settings.tool_config import ToolsConfig, web_address
 if TYPE_CHECKING:
     from warren.agents.agent import Agent
     from warren.compaction.policy import Compactor, NewCompactor
+    from warren.settings.hook_config import HookEntry
 
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -150,7 +151,8 @@ class Limits:
         triggers: triggers that a tenant may have.
         webhooks: webhooks that a tenant may have.
         webhook_allow: networks of private addresses to which webhooks may post too, as in "10.0.0.0/8", also without
-            TLS.
+            TLS. The addresses of hooks follow it too.
+        hook_processes: commands of hooks that run at once; further ones wait.
         mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
         subscriptions: sessions that the clients of a process may follow, together.
         watches: watches of the list of sessions that the clients of a process may have.
@@ -192,6 +194,7 @@ class Limits:
     triggers: int = attrs.field(default=10_000, validator=not_negative)
     webhooks: int = attrs.field(default=100, validator=not_negative)
     webhook_allow: tuple[str, ...] = attrs.field(default=(), validator=are_networks)
+    hook_processes: int = attrs.field(default=16, validator=positive)
     mcp_sessions: int = attrs.field(default=5_000, validator=positive)
     subscriptions: int = attrs.field(default=50_000, validator=positive)
     watches: int = attrs.field(default=1_000, validator=positive)
@@ -417,6 +420,8 @@ class Config(ModelOptions):
         tenants: the limits of tenants, by name. A tenant that is not there has none.
         traces: the traces of turns; None makes none.
         agents: the agents that sessions can be made of, by name.
+        hook_commands: commands and web addresses that are told of events in all sessions, and may decide about them.
+        hooks_files: files with such hooks in the form of Claude Code's settings, which come after these.
     """
 
     store: StoreConfig | PostgresConfig | None = None
@@ -442,6 +447,8 @@ class Config(ModelOptions):
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, TENANTS])
     traces: TraceConfig | None = None
     agents: "tuple[Agent[Any], ...]" = attrs.field(default=(), converter=in_row)
+    hook_commands: "tuple[HookEntry, ...]" = attrs.field(default=(), converter=in_row)
+    hooks_files: tuple[Path, ...] = attrs.field(default=(), converter=in_row)
 
     def __attrs_post_init__(self) -> None:
         """Refuse values of other types, too many names, and a compactor that cannot work, before a session has them."""

@@ -23,7 +23,6 @@ HookEvent = Literal[
     "SubagentStop",
     "PreCompact",
     "SessionStart",
-    "Notification",
 ]
 HOOK_EVENTS: Final = get_args(HookEvent)
 SECONDS: Final = 600.0

@@ -7,6 +7,7 @@ import pytest
 
 from warren.actors.hooks.claude import CAP, NONE, Verdict, merged, named, ours, read, response, theirs
 from warren.actors.hooks.told import HookError, Told
+from warren.actors.tools.mcp.naming import names, origin
 from warren.conversation.categories import Category
 from warren.settings.hook_config import HookEvent
 
@@ -38,10 +39,9 @@ def test_exit_code_2_wins_over_an_allowance() -> None:
     assert read("PreToolUse", answer(denied, 2, "no")) == Verdict("deny", "by rule")
 
 
-@pytest.mark.parametrize("event", ["SessionStart", "Notification"])
-def test_what_cannot_be_blocked(event: HookEvent) -> None:
+def test_what_cannot_be_blocked() -> None:
     """Has the text on stderr noted instead."""
-    assert read(event, Told(2, "", "why")) == Verdict(notes=("why",))
+    assert read("SessionStart", Told(2, "", "why")) == Verdict(notes=("why",))
 
 
 def test_other_exit_codes_are_failures() -> None:
@@ -175,3 +175,16 @@ def test_results_of_tools() -> None:
     """Those of the shell have Claude's form, all others are texts."""
     assert response("shell", "shell", "out")["stdout"] == "out"
     assert response("pay", "callback", "out") == "out"
+
+
+def test_the_server_of_a_tool() -> None:
+    """Is found by the name that the tool has here, also if two servers have one of that name."""
+    offers = [("files", "search"), ("web", "search"), ("web", "fetch.page"), ("git", "log")]
+    found = {name: origin(name, offers) for name in (*names(offers, {"log"}), "other")}
+    assert found == {
+        "files_search": ("files", "search"),
+        "web_search": ("web", "search"),
+        "fetch_page": ("web", "fetch.page"),
+        "git_log": ("git", "log"),
+        "other": None,
+    }

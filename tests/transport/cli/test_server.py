@@ -182,6 +182,7 @@ def test_a_bad_token(cli: Cli) -> None:
         *(("--root", "."), ("--memory",), ("--no-memory",), ("--embedder", "bm25"), ("--shell",), ("--no-builtins",)),
         *(("--no-compaction",), ("--compact-keep", "2"), ("--compactor", "a:b"), ("--synchronous", "full")),
         *(("--model-silence", "1s"), ("--projections",), ("--mcp-config", "x.json"), ("--skills", ".")),
+        ("--hooks-file", "x.json"),
     ],
     ids=lambda option: option[0],
 )

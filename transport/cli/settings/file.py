@@ -16,6 +16,8 @@ from warren.conversation import codec
 from warren.conversation.options import MODEL_OPTIONS, ModelOptions, check_sizes
 from warren.models.catalog import ModelEntry, Models
 from warren.settings.config import Config, Dialect, ModelServer
+from warren.settings.hook_config import HookEntry
+from warren.transport.cli.settings.hooks import HookTable, entries_in
 from warren.transport.cli.settings.names import variable_of, variables_in
 from warren.transport.cli.settings.table import SETTINGS, TABLES
 from warren.transport.cli.settings.tools import ServerTable
@@ -46,6 +48,7 @@ NAMED: Final[Mapping[str, Any]] = {
     TENANTS: Mapping[str, TenantLimits],
 }
 """The tables whose inner tables have names of the user's own."""
+HOOKS: Final = "hooks"
 
 
 @frozen
@@ -59,6 +62,7 @@ class ConfigFile:
         models: facts about models, by name.
         model_servers: the servers of models.
         tenants: the limits of tenants, by name.
+        hooks: the hooks.
         variables: the settings among `values` that a variable has set, and its name.
     """
 
@@ -68,6 +72,7 @@ class ConfigFile:
     models: Models
     model_servers: tuple[ModelServer, ...]
     tenants: Mapping[str, TenantLimits]
+    hooks: tuple[HookEntry, ...]
     variables: Mapping[str, str]
 
     def settings(self, table: str) -> dict[str, Any]:
@@ -85,11 +90,12 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
     """
     text, data = ("", {}) if path is None else _read(path)
     try:
-        found = dict(_settings({name: value for name, value in data.items() if name not in NAMED}))
+        found = dict(_settings({name: value for name, value in data.items() if name not in (*NAMED, HOOKS)}))
         values = {name: SETTINGS[name].read(value, f"$.config.{name}") for name, value in found.items()}
         named: dict[str, Any] = {
             table: codec.from_data(kind, data.get(table, {}), root=f"$.config.{table}") for table, kind in NAMED.items()
         }
+        hooks = entries_in(codec.from_data(tuple[HookTable, ...], data.get(HOOKS, []), root=f"$.config.{HOOKS}"))
         of_models = tuple(_model_server(name, table) for name, table in named[PROVIDERS].items())
         check_sizes(ModelOptions(**{name: values[name] for name in MODEL_OPTIONS if name in values}))
         Config(tenants=named[TENANTS])
@@ -102,7 +108,8 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         options["no_compaction"] = not options["no_compaction"]
     outside = dict(_variables(environ or {}))
     variables = {name: variable_of(name) for name in outside}
-    return ConfigFile(options, values | outside, named[SERVERS], named[MODELS], of_models, named[TENANTS], variables)
+    servers, models, tenants = named[SERVERS], named[MODELS], named[TENANTS]
+    return ConfigFile(options, values | outside, servers, models, of_models, tenants, hooks, variables)
 
 
 def _settings(data: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, Any]]:
@@ -157,7 +164,8 @@ def _known(data: Mapping[str, Any]) -> set[str]:
         for name in (data[table] if isinstance(data.get(table), Mapping) else {})
         for field in attrs.fields(get_args(kind)[1])
     }
-    return {*SETTINGS, *named}
+    hooks = {f"{HOOKS}.{field.name}" for field in (attrs.fields(HookTable) if HOOKS in data else ())}
+    return {*SETTINGS, *named, *hooks}
 
 
 def placed(error: InvalidParamsError, file: str, text: str, known: Collection[str]) -> InvalidParamsError:

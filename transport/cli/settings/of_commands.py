@@ -37,6 +37,7 @@ class OfCommands:
         shell: it may run commands, which start in --root DIR (needed) and can do whatever you can; off by default.
         skills: it may load the skills in DIR; repeatable.
         mcp_config: it may use the MCP servers that a JSON file names under mcpServers.
+        hooks_files: it is watched by the hooks in FILE, in the form of Claude Code's settings.json; repeatable.
         enable: kinds of tools that are offered; those of `disable` are not.
         ask: kinds whose calls wait for approval; calls of the kinds in `deny` are refused.
         server: use the sessions of the gateway at URL, as ws://127.0.0.1:8420 or unix:PATH, and none of a store.
@@ -57,6 +58,7 @@ class OfCommands:
     shell: bool = False
     skills: tuple[str, ...] | None = attrs.field(default=None, validator=no_nul)
     mcp_config: str | None = attrs.field(default=None, validator=no_nul)
+    hooks_files: tuple[str, ...] = attrs.field(default=(), validator=no_nul)
     enable: tuple[Category, ...] = ()
     disable: tuple[Category, ...] = ()
     ask: tuple[Category, ...] = ()

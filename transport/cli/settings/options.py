@@ -80,6 +80,7 @@ RUNTIME_OPTIONS: Final = (
     *("compactor", "no_compaction", "memory", "embedder", "embedder_folder"),
     *TOOLS,
     *STORAGE_OPTIONS,
+    "hooks_files",
     "model_silence",
     "base_url",
     "record",
@@ -198,6 +199,7 @@ def gather(given: Mapping[str, Any]) -> Options:
         "compactor": _compactor(given, compaction),
         "memory": memory if given.get("memory") else None,
         "record": given.get("record"),
+        "hooks_files": tuple(given.get("hooks_files") or ()),
     }
     asked = both if given.get("agent") is None else _beside_agent(given, named, both)
     return Options(
@@ -255,7 +257,7 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "intensity": _made(Intensity, _of_table("intensity", file)),
         "traces": _made(TraceConfig, traces, {name: f"traces.{name}" for name in traces}) if traces else None,
         "model_servers": _model_servers(given, file),
-        **({} if file is None else {"models": file.models, "tenants": file.tenants}),
+        **({} if file is None else {"models": file.models, "tenants": file.tenants, "hook_commands": file.hooks}),
     }
 
 

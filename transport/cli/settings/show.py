@@ -127,6 +127,8 @@ def _of_the_runtime(context: click.Context, known: Container[str], *, in_databas
         yield Setting(f"providers.{name}", url, "file", where)
     for name, limits in {} if file is None else file.tenants.items():
         yield Setting(f"tenants.{name}", codec.to_data(limits), "file", where)
+    for at, hook in enumerate(() if file is None else file.hooks):
+        yield Setting(f"hooks[{at}]", hook.name, "file", where)
 
 
 def keys(environ: Mapping[str, str]) -> Iterator[Setting]:

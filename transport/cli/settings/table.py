@@ -170,6 +170,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         *_with_option("", OfCommands, "stream"),
         *_with_option("", Budget, **{field: (name, name) for name, field in BUDGET.items()}),
         *_with_option("", Config, "durability"),
+        *_with_option("", OfCommands, "hooks_files"),
         *_with_option("", OfCommands, "memory"),
         *_with_option("", MemoryConfig, "embedder", "embedder_folder"),
         *_with_option("compaction", CompactionConfig, *attrs.fields_dict(CompactionConfig)),

@@ -1,4 +1,4 @@
-"""The options that give the model tools."""
+"""The options that give the model tools, and watch over them."""
 
 import os
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ tool_options: Final = group(
     of_field(OfCommands, "shell", "--shell/--no-shell", default=False),
     of_field(OfCommands, "skills", type=existing_folder_of, metavar="DIR"),
     of_field(OfCommands, "mcp_config", type=click.Path(path_type=Path), metavar="FILE"),
+    of_field(OfCommands, "hooks_files", "--hooks-file", "hooks_files", type=click.Path(path_type=Path), metavar="FILE"),
 )
 
 
