@@ -34,8 +34,8 @@ LIMITS: Final[Mapping[str, str]] = {
         "A quarter is trio's scheduling; the rest is spread over events, plan and context, no part above a tenth."
     ),
     "text turn from asyncio, 1 session(s): processor time over trio": (
-        "Each turn alone wakes two threads and takes a task on trio: 0.07 ms for a call that does nothing. Many turns at "
-        "once share the wake-ups."
+        "Each turn alone wakes two threads and takes a task on trio: 0.07 ms for a call that does nothing. Many turns "
+        "at once share the wake-ups."
     ),
     "durable turns, 1 session(s), over raw apsw": (
         "Each turn alone changes threads twice and waits for its commit; raw SQLite stays in one thread."

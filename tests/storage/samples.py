@@ -10,9 +10,11 @@ from typing import Any, Final
 import attrs
 
 from warren.base.errors import WarrenError
-from warren.calls.creation import Creation
+from warren.calls.creation import FIRST_PROMPT, Creation
 from warren.conversation import codec
 from warren.conversation.budget import NOTHING_SPENT
+from warren.conversation.delegation import Delegation
+from warren.conversation.inputs import Input
 from warren.conversation.messages import AssistantMessage, TextBlock, ToolResult, ToolUseBlock, UserMessage
 from warren.conversation.open_turn import CallState, KeptCall, OpenTurn, TurnStart
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
@@ -20,7 +22,7 @@ from warren.conversation.usage import NO_USAGE, Usage
 from warren.conversation.waits import Wait, WaitReason
 from warren.reports.ledger import Charge
 from warren.settings.config import StoreConfig
-from warren.storage.operations import Commit, Operation
+from warren.storage.operations import Commit, Delegate, Operation
 from warren.storage.runner import Runner, inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
 
@@ -167,3 +169,12 @@ def of_text(text: str) -> Commit:
     return attrs.evolve(
         titled, messages=(said, *commit.messages[1:]), creation=Creation("key" + text, {"a": "b"}), charges=charges
     )
+
+
+def child(session_id: str, parent: str = "a", *, limit: int = 9, waits: bool = False, **place: Any) -> Delegate:
+    """Return the operation that makes a child."""
+    delegation = Delegation(parent, **place)
+    record = SessionRecord(session_id, NOW, NOW, "m \0", message_count=1, delegation=delegation)
+    messages = tuple(attrs.evolve(each, position=at) for at, each in enumerate(turn(session_id).messages[:1]))
+    prompt = Input(f"prompt of {session_id}", "queue", "work \0", NOW, FIRST_PROMPT)
+    return Delegate(record, messages, prompt, limit, waits)

@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 
 from tests.storage.conformance.homes import Home, done
-from tests.storage.conformance.test_children import child
-from tests.storage.samples import NOW, turn
+from tests.storage.samples import NOW, child, turn
 from warren.agents.spec import AgentSpec, StoredAgent
 from warren.calls.sessions import ForkRequest
 from warren.conversation.agents import AgentPin

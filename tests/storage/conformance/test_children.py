@@ -7,14 +7,13 @@ import attrs
 import pytest
 
 from tests.storage.conformance.homes import DONE, Home, done
-from tests.storage.samples import NOW, kept, step, turn, updated, wait
+from tests.storage.samples import NOW, child, kept, step, turn, updated, wait
 from warren.base.errors import BudgetExhaustedError, CapacityExceededError, SessionNotFoundError, StoreError
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation.budget import Budget, Expense, Spent
 from warren.conversation.delegation import ChildEnd, Delegation
 from warren.conversation.inputs import AnyKind, Input
 from warren.conversation.messages import ToolResult
-from warren.conversation.records import SessionRecord
 from warren.conversation.usage import NO_USAGE
 from warren.storage.operations import (
     FIRST,
@@ -23,7 +22,6 @@ from warren.storage.operations import (
     Claim,
     Claimed,
     Commit,
-    Delegate,
     Delete,
     EndInputs,
     Enqueue,
@@ -43,15 +41,6 @@ from warren.storage.queries import (
     WaitingSessions,
 )
 from warren.storage.store import Store
-
-
-def child(session_id: str, parent: str = "a", *, limit: int = 9, waits: bool = False, **place: Any) -> Delegate:
-    """Return the operation that makes a child."""
-    delegation = Delegation(parent, **place)
-    record = SessionRecord(session_id, NOW, NOW, "m \0", message_count=1, delegation=delegation)
-    messages = tuple(attrs.evolve(each, position=at) for at, each in enumerate(turn(session_id).messages[:1]))
-    prompt = Input(f"prompt of {session_id}", "queue", "work \0", NOW, FIRST_PROMPT)
-    return Delegate(record, messages, prompt, limit, waits)
 
 
 def notice(kind: AnyKind = "answer", text: str = "it is done \0") -> Input:
