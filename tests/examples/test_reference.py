@@ -51,6 +51,12 @@ SHOWN = {
     ],
     "voting_panel": ["editor: keep", "lawyer: drop", "reader: keep", "keep, by 2 of 3"],
     "nightly": ["active 01:00", "Lamps go well. Chairs do not."],
+    "web_chat_fastapi": [
+        "Let me count. You have three leeks.",
+        "Then plant some more!",
+        "7 messages",
+        "404",
+    ],
     "careful_tools": [
         "None",
         "Expected `int`, got `str` - at `$.cents`",
