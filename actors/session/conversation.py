@@ -916,7 +916,7 @@ class Conversation:
 
         async def stored(store: "Store") -> bool:
             found = await store.read(SessionRow(record.session_id, ANY_TENANT))
-            return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
+            return found is not None and _state_of(found) == _state_of(record)
 
         return bool(await self.storage.after_crash(error, stored))
 
@@ -924,6 +924,12 @@ class Conversation:
 async def _find(session_id: str, store: "Store") -> int | None:
     """Return 0 if a session is in the store, as no input has this number."""
     return None if await store.read(SessionRow(session_id, ANY_TENANT)) is None else 0
+
+
+def _state_of(record: SessionRecord) -> tuple[object, ...]:
+    """Return what each commit of a session changes: one that puts the turn aside may have no event."""
+    turn = record.turn
+    return record.turns, record.last_seq, turn and (turn.lives, turn.parked)
 
 
 def cancel_of(child: str) -> Sent:

@@ -16,7 +16,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.crashing import crash
-from tests.support.faulty_store import Faults
+from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.hanging import expire_leases, store_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, supervisor_of, transcript
@@ -48,7 +48,7 @@ from warren.models.tools import Tool, ToolContext, tool
 from warren.settings.config import Config, Limits, StoreConfig
 from warren.settings.tool_config import ToolsConfig
 from warren.storage.maintenance.doctor import examine, fix
-from warren.storage.operations import EndInputs
+from warren.storage.operations import Commit, EndInputs, Operation
 from warren.storage.queries import SessionRow, WaitingInputs
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -437,6 +437,29 @@ async def test_a_call_that_is_made_again_has_the_one_end_of_its_child(tmp_path: 
         await again(waits=True)
         with pytest.raises(SessionNotFoundError):  # nobody else knows what the turn has heard that was lost
             await again(waits=False)
+
+
+async def test_a_crash_of_the_store_as_a_parent_suspends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its turn is not stored as one that waits, and is not taken for such a one: no process has died of it."""
+    faults, write, parked = Faults(), FaultyStore.write, list[int]()
+
+    async def crashing(store: FaultyStore, operations: Sequence[Operation[Any]]) -> list[Any]:
+        turns = [each.record.turn for each in operations if isinstance(each, Commit)]
+        if any(turn is not None and turn.parked for turn in turns):
+            parked.append(len(operations))
+            faults.crash_before = len(parked) == 1
+        return await write(store, operations)
+
+    monkeypatch.setattr(FaultyStore, "write", crashing)
+    async with Office().open(tmp_path, faults=faults) as service, trio.open_nursery() as nursery:
+        parent = await new_session(service)
+        ask(nursery, service.start_turn, parent, "delegate hang", mode="queue", idempotency_key="k")
+        await trio.sleep(100)
+        record = await service.local.read(SessionRow(parent, "default"))
+        assert record is not None
+        assert record.turn is not None
+        assert (record.turn.parked, record.turn.deaths, len(parked)) == (True, 0, 2)
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_events_name_the_child(store: Path | None) -> None:
