@@ -84,6 +84,7 @@ class Record:
             each with the number of processes: they are to be ended, and no others.
         children: the child sessions that were made, with their places.
         over: the sessions that were archived or deleted.
+        deleted: those of them that were deleted.
         told: for each child session the notices of its end that were put on their way to its parent.
         cancelled: the sessions that were told that nobody waits for them any more.
         fired: the times in microseconds since 1970 of the runs whose prompts were stored, by schedule.
@@ -110,6 +111,7 @@ class Record:
     children: dict[str, Delegation] = attrs.field(factory=dict)
     told: dict[str, list[Input]] = attrs.field(factory=dict)
     over: set[str] = attrs.field(factory=set)
+    deleted: set[str] = attrs.field(factory=set)
     cancelled: set[str] = attrs.field(factory=set)
     fired: dict[str, set[int]] = attrs.field(factory=dict)
     dues: dict[str | None, float] = attrs.field(factory=dict)
@@ -178,13 +180,8 @@ class Record:
                 self._claimed.setdefault(each.session_id, set()).add(node)
 
     def _wrote(self, node: str, change: Operation[Any]) -> None:
-        if isinstance(change, Archive | Delete):
-            self.over.add(change.session_id)
-        # The store takes no notice of inputs that end in a session that has ended.
-        of_gone = isinstance(change, EndInputs) and change.session_id in self.over
-        if isinstance(change, Commit | EndInputs | Archive | Delete) and not of_gone:
-            for sent in change.sends:
-                self._sent(sent)
+        if isinstance(change, Commit | EndInputs | Archive | Delete):
+            self._told(change)
         match change:
             case Commit():
                 self._committed(node, change)
@@ -202,6 +199,17 @@ class Record:
                 self.children[change.session_id] = place
                 if (tenant := self.tenants.get(place.session_id)) is not None:
                     self.tenants[change.session_id] = tenant
+
+    def _told(self, change: Commit | EndInputs | Archive | Delete) -> None:
+        """Note what a change tells others: nothing if it is of inputs of an ended session, or its second end."""
+        session_id, ended = change.session_id, self.deleted if isinstance(change, Delete) else self.over
+        if isinstance(change, Commit) or session_id not in ended:
+            for sent in change.sends:
+                self._sent(sent)
+        if isinstance(change, Archive | Delete):
+            self.over.add(session_id)
+        if isinstance(change, Delete):
+            self.deleted.add(session_id)
 
     def _enqueued(self, change: Enqueue) -> None:
         said = change.input

@@ -1,6 +1,7 @@
 """The record of a run blames what breaks a promise, and nothing else."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import attrs
@@ -9,7 +10,10 @@ import trio
 
 from tests.simulation.record import RESUMPTIONS, Record
 from tests.storage.samples import step
-from warren.storage.operations import Claim, Claimed
+from warren.conversation.budget import NO_EXPENSE
+from warren.conversation.delegation import ChildEnd
+from warren.conversation.inputs import Input
+from warren.storage.operations import NOTHING, Archive, Claim, Claimed, Delete, EndInputs, Sent
 
 pytestmark = pytest.mark.virtual_time
 FIRST: dict[str, Any] = {"resumed": 1, "deaths": 1}
@@ -76,3 +80,17 @@ async def test_a_turn_is_worn_by_one_death_too_many(
     record = written(steps)
     assert record.wrong == []
     assert list(record.worn.values()) == worn
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"), [([Delete, Delete], 1), ([Archive, Delete], 2), ([Archive, Archive], 1), ([Delete, EndInputs], 1)]
+)
+async def test_the_end_of_a_child_that_is_told_in_vain_is_none(ends: Sequence[Any], told: int) -> None:
+    """The store drops what comes with another end of a session, or with inputs of one that has ended."""
+    await trio.lowlevel.checkpoint()
+    end = ChildEnd("child", "call-0", "key", True, NO_EXPENSE, NO_EXPENSE)
+    notice = Input("i", "answer", "over", datetime(2027, 1, 1, tzinfo=UTC), starts=False, end=end)
+    record, more = Record(), {"sends": (Sent("parent", notice),)}
+    for each in ends:
+        record.wrote("anna", [each("child", **({"inputs": NOTHING} if each is EndInputs else {}), **more)], [None])
+    assert len(record.told["child"]) == told
