@@ -6,13 +6,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
-from tests.support.models import Emit, FunctionModel, reply, says, stuck
+from tests.support.models import Emit, Formed, FunctionModel, is_for_data, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of, transcript
 from warren.base.errors import AgentError, BudgetExhaustedError, InvalidParamsError, ProviderError, SessionBusyError
 from warren.calls.facade import SessionService
@@ -35,7 +34,7 @@ from warren.conversation.events import (
 from warren.conversation.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
 from warren.conversation.options import TurnMode
 from warren.conversation.usage import Usage
-from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import tool
 from warren.settings.config import Config, RetryPolicy
 from warren.structured.output import CORRECTION, INSTRUCTION
@@ -46,34 +45,6 @@ PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 ANN = {"name": "Ann"}
 BEA = {"name": "Bea"}
 LONG = json.dumps({"name": "Ann" * 1_000})
-
-
-@attrs.define(eq=False)
-class Formed:
-    """A model that says `text`, and asked for data the next of `answers`, or raises it; it keeps what it was asked."""
-
-    text: str = "She is called Ann."
-    answers: list[Any] = attrs.field(factory=list)
-    asked: list[ModelRequest] = attrs.field(factory=list)
-
-    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
-        await trio.lowlevel.checkpoint()
-        if not is_for_data(request):
-            emit(TextPiece(self.text))
-            return reply(self.text)
-        self.asked.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        emit(ReasoningPiece("secretly"))
-        emit(TextPiece(answer))
-        return reply(answer)
-
-
-def is_for_data(request: ModelRequest) -> bool:
-    """Tell whether a request asks for data."""
-    asked = [message for message in request.messages if isinstance(message, UserMessage)]
-    return any(message.content.startswith(INSTRUCTION) for message in asked)
 
 
 def about_data(recorder: Recorder) -> list[Event]:

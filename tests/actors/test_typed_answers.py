@@ -8,7 +8,7 @@ import attrs
 import pydantic
 import pytest
 
-from tests.actors.test_structured import Formed
+from tests.support.models import Formed
 from tests.support.runtime import new_session, open_runtime
 from warren.agents.agent import Agent
 from warren.base.errors import AgentError, InvalidParamsError

@@ -1,14 +1,16 @@
 """Fake models: a test says what they do, call by call."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import attrs
 import trio
 
 from warren.base.errors import ProviderError
-from warren.conversation.messages import AssistantMessage, Block, TextBlock, ToolUseBlock
+from warren.conversation.messages import AssistantMessage, Block, TextBlock, ToolUseBlock, UserMessage
 from warren.conversation.usage import Usage
-from warren.models.model import Emitted, ModelChoice, ModelReply, ModelRequest, TextPiece
+from warren.models.model import Emitted, ModelChoice, ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.structured.output import INSTRUCTION
 
 Emit = Callable[[Emitted], None]
 Answer = Callable[[ModelRequest, Emit], Awaitable[ModelReply]]
@@ -144,3 +146,31 @@ class Flood:
             if number % self.burst == 0:
                 await trio.lowlevel.checkpoint()
         return ModelReply(AssistantMessage((TextBlock("enough"),)), Usage(input_tokens=1, output_tokens=1))
+
+
+@attrs.define(eq=False)
+class Formed:
+    """A model that says `text`, and asked for data the next of `answers`, or raises it; it keeps what it was asked."""
+
+    text: str = "She is called Ann."
+    answers: list[Any] = attrs.field(factory=list)
+    asked: list[ModelRequest] = attrs.field(factory=list)
+
+    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if not is_for_data(request):
+            emit(TextPiece(self.text))
+            return reply(self.text)
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        emit(ReasoningPiece("secretly"))
+        emit(TextPiece(answer))
+        return reply(answer)
+
+
+def is_for_data(request: ModelRequest) -> bool:
+    """Tell whether a request asks for data."""
+    asked = [message for message in request.messages if isinstance(message, UserMessage)]
+    return any(message.content.startswith(INSTRUCTION) for message in asked)
