@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from tests.simulation.clock import sleep
 from tests.simulation.record import AGAIN
 from tests.simulation.users import Prompt, User, call, tried
 from warren.base.errors import ErrorCode, WarrenError
@@ -39,7 +40,7 @@ class Giver:
                     if mine and call_id not in served:
                         served.add(call_id)
                         senders.start_soon(self._give, user, call_id)
-                await trio.sleep(0.02)
+                await sleep(0.02)
 
     async def _give(self, user: User, call_id: str) -> None:
         record = user.world.record
@@ -48,7 +49,7 @@ class Giver:
             if (node := user.world.nodes.get(name)) is not None:
                 user.note(f"kills {name}")
                 node.kill()
-        await trio.sleep(self.after)
+        await sleep(self.after)
         async with trio.open_nursery() as senders:
             for word in self.words:
                 senders.start_soon(give, user, call_id, f"{call_id} is {word}")

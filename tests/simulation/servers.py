@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import trio
 
 import warren.structured.check  # noqa: F401 - else the first check of a schema has a thread
+from tests.simulation.clock import sleep
 from tests.simulation.record import AGAIN, RESULT
 from tests.support.models import Emit, reply
 from warren.base.errors import ProviderError
@@ -80,7 +80,7 @@ class Model:
         )
         name, script, step, mark = _place(request.messages)
         record.first_asked.setdefault(name, world.latest)
-        await trio.sleep(world.chance.choice((0.0, 0.02, 0.1, 0.3)))
+        await sleep(world.chance.choice((0.0, 0.02, 0.1, 0.3)))
         part = script[step] if step < len(script) else ""
         record.answers[name, step] = asked = record.answers[name, step] + 1
         if asked > MOST:  # a compaction has taken the results away
@@ -93,7 +93,7 @@ class Model:
             return reply(json.dumps({"n": "?" if part == "misfit" else 1}))
         words = f"re {name or 'nothing'}"
         emit(TextPiece(words))
-        await trio.sleep(world.chance.choice((0.0, 0.02, 0.1)))
+        await sleep(world.chance.choice((0.0, 0.02, 0.1)))
         if not request.tools or part in ("", "overloaded", "misfit"):
             return reply(words)
         again = f"{AGAIN}{asked}" if asked > 1 else ""
@@ -138,7 +138,7 @@ async def _use(node: "Node", *, least: float = 0.0) -> str:
     call = current_call()
     name = call.name
     node.world.record.run(call, node.name, may_repeat=name in REPEATED, background=name in BACKGROUND)
-    await trio.sleep(least + node.world.chance.choice((0.0, 0.0, 0.05, 0.2)))
+    await sleep(least + node.world.chance.choice((0.0, 0.0, 0.05, 0.2)))
     return f"{call.name} done"
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
+from tests.simulation.clock import sleep
 from tests.simulation.network import Call, Port, Wire
 from tests.simulation.record import Record
 from tests.simulation.servers import Model, tools_of
@@ -328,7 +329,7 @@ class Node:
 
     async def reach_disk(self, function: Callable[[], R], /) -> R:
         """Do what the disk has to do, unless it is dead."""
-        await trio.sleep(self.world.latency())
+        await sleep(self.world.latency())
         await self._live_on()
         operations = self.writes.pop(trio.lowlevel.current_task(), ())
         before = self.world.log.read_bytes() if operations and self.power_fails else None
@@ -340,7 +341,7 @@ class Node:
             assert isinstance(result, list)
             self.world.record.wrote(self.name, operations, result)
         if latency := self.world.latency():  # done, and not known here yet
-            await trio.sleep(latency)
+            await sleep(latency)
         await self._live_on()
         return result
 
