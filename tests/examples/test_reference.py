@@ -49,6 +49,10 @@ SHOWN = {
         "You have it back.",
         "4200 for 17",
     ],
+    "batch_extraction": [
+        "3 rows: {'who': 'Ann', 'count': 5, 'article': 'lamp'}",
+        "the same again: True, 0 calls of the model",
+    ],
     "voting_panel": ["editor: keep", "lawyer: drop", "reader: keep", "keep, by 2 of 3"],
     "nightly": ["active 01:00", "Lamps go well. Chairs do not."],
     "web_chat_fastapi": [
