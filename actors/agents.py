@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, cast
 
@@ -116,12 +116,13 @@ class Agents:
     """
 
     by_name: dict[str, Agent[Any]] = attrs.field(factory=dict)
+    _tenants: Mapping[str, Collection[str]] = attrs.field(factory=dict)  # those that know an agent, unless all do
     _kept: set[tuple[str, str, str]] = attrs.field(factory=set)  # tenant, name and version that the store has
 
     @classmethod
-    def of(cls, agents: Iterable[Agent[Any]]) -> "Agents":
-        """Return the registry of some agents, whose names differ."""
-        return cls({each.name: each for each in agents})
+    def of(cls, agents: Iterable[Agent[Any]], tenants: Mapping[str, Collection[str]]) -> "Agents":
+        """Return the registry of some agents, whose names differ; `tenants` has those that know one, unless all do."""
+        return cls({each.name: each for each in agents}, tenants)
 
     def add(self, agent: Agent[Any], providers: Providers) -> None:
         """Take an agent in, unless it is here. Raises InvalidParamsError if another one has its name."""
@@ -135,16 +136,22 @@ class Agents:
                 "agent.name", f"{agent.name!r} is the name of another agent here: {known.pin}"
             ).refusal()
 
-    def named(self, name: str) -> Agent[Any]:
-        """Return the agent of a name. Raises InvalidParamsError at `$.agent` if there is none."""
-        found = self.by_name.get(name)
+    def known_to(self, tenant: str) -> Mapping[str, Agent[Any]]:
+        """Return the agents that sessions of a tenant can be made of, by name."""
+        if not self._tenants:
+            return self.by_name
+        return {name: each for name, each in self.by_name.items() if tenant in self._tenants.get(name, (tenant,))}
+
+    def named(self, name: str, tenant: str) -> Agent[Any]:
+        """Return the agent of a name. Raises InvalidParamsError at `$.agent` if the tenant knows none."""
+        found = self.known_to(tenant).get(name)
         if found is None:
-            raise self.unknown(name, "agent")
+            raise self.unknown(name, "agent", tenant)
         return found
 
-    def unknown(self, name: str, field: str) -> InvalidParamsError:
+    def unknown(self, name: str, field: str, tenant: str) -> InvalidParamsError:
         """Return the error for the name of an agent that there is not."""
-        near = get_close_matches(name, self.by_name, n=1)
+        near = get_close_matches(name, self.known_to(tenant), n=1)
         cure = f"; did you mean {near[0]!r}?" if near else ""
         return FieldValueError(field, f"there is no agent {name!r} here{cure}").refusal()
 

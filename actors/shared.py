@@ -103,7 +103,7 @@ class Shared:
 
     @agents.default
     def _agents(self) -> Agents:
-        return Agents.of(self.config.agents)
+        return Agents.of(self.config.agents, self.config.agent_tenants)
 
     @counters.default
     def _counters(self) -> Counters:

@@ -123,6 +123,10 @@ async def open_host(
     check_hooks(of_all, "hooks")
     if added := tuple(agents):
         config = attrs.evolve(config, agents=(*config.agents, *added))
+    if config.agent_folders:
+        from warren.actors.tools.agent_files import with_agents_of_folders  # noqa: PLC0415 - few runtimes have any
+
+        config = with_agents_of_folders(config)
     own_models = {provider_of(each.name): each.own_model for each in config.agents if each.own_model is not None}
     store = config.store
     open_store = None if store is None else store_opener(store)

@@ -98,14 +98,18 @@ def warnings_of(
         return ()
     there = there_for(record, shared, comms, given_tools)
     offered = _offered(there, record, NO_OPTIONS, shared)
-    warnings = []
+    warnings, missing = list[str](), list[str]()
     for index, name in enumerate(listed or ()):
         if name in there:
             if name not in offered:
                 kind = there[name].category
                 warnings.append(f"tools[{index}]: {name} is not offered while its kind is off, see overrides.{kind}")
         elif name not in (record.options.hosted_tools or ()):
-            raise _no_tool(index, name, there, shared)
+            if record.agent is None:
+                raise _no_tool(index, name, there, shared)
+            missing.append(name)
+    if missing:  # the caller cannot help it: the list is the agent's
+        warnings.append(f"agent: {record.agent} has tools that are not here: {', '.join(missing)}")
     if peer is not None and peer.trusts and SENDING.isdisjoint(offered):
         left_out = listed is not None and SENDING.isdisjoint(listed)
         why = "the list of tools leaves out" if left_out else "the kind comms is off, and with it"

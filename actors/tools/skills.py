@@ -9,7 +9,8 @@ from typing import Annotated, Final
 import attrs
 import trio
 
-from warren.actors.tools.skill_file import Skill, SkillFileError, read_skill
+from warren.actors.tools.front_matter import FrontMatterError
+from warren.actors.tools.skill_file import Skill, read_skill
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import frozen
@@ -105,7 +106,7 @@ def _read_folder(folder: Path, known: dict[str, Skill], problems: list[str]) -> 
         try:
             skill = read_skill(path)
             _add(skill, known)
-        except SkillFileError as exc:
+        except FrontMatterError as exc:
             problems.append(f"{path}: {exc}")
 
 
@@ -113,9 +114,9 @@ def _add(skill: Skill, known: dict[str, Skill]) -> None:
     if skill.name in known:
         if skill.path.parent == SHIPPED:  # an earlier folder has a skill of this name
             return
-        raise SkillFileError(f"the name {skill.name!r} is taken by {known[skill.name].path}")
+        raise FrontMatterError(f"the name {skill.name!r} is taken by {known[skill.name].path}")
     if len(known) >= MAX_SKILLS:
-        raise SkillFileError(f"there are {MAX_SKILLS} skills already")
+        raise FrontMatterError(f"there are {MAX_SKILLS} skills already")
     known[skill.name] = skill
 
 

@@ -32,8 +32,8 @@ SERVERS: Final = """\
 The tables `[mcp_servers.NAME]` have no variables: `--mcp-config` names a file with servers in the form that other
 programs use. [MCP servers](mcp-client.md) explains both. Nor have the tables `[models.NAME]` and `[providers.NAME]`, of
 which [model servers](models.md) has the settings, `[tenants.NAME]`, the [limits of a
-tenant](operations.md#limits-of-a-tenant), and `[[hooks]]`, [commands that watch over
-sessions](hooks-from-settings.md).
+tenant](operations.md#limits-of-a-tenant), `[[hooks]]`, [commands that watch over sessions](hooks-from-settings.md), and
+`[agents.NAME]` and `agent_folders`, the [agents](agents.md#agents-of-the-settings).
 """
 
 

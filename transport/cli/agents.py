@@ -33,11 +33,11 @@ def agents(name: str | None, offset: int, limit: int, options: Options) -> None:
     """
 
     async def listed() -> AgentPage:
-        async with open_service(options, stored=True, takes_up=False) as service:
+        async with open_service(options, takes_up=False, makes=False) as service:
             return await service.perform(made(AgentsRequest, offset=offset, limit=limit))
 
     async def shown(name: str) -> AgentDetails:
-        async with open_service(options, stored=True, takes_up=False) as service:
+        async with open_service(options, takes_up=False, makes=False) as service:
             return await service.perform(made(AgentRequest, name))
 
     if name is None:

@@ -15,7 +15,7 @@ from warren.calls.facade import RuntimeService, SessionService
 from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.settings.options import Mode, Options
-from warren.transport.cli.store.chosen import existing_store_of, memory_of, store_of
+from warren.transport.cli.store.chosen import existing_store_of, is_there, memory_of, store_of
 from warren.transport.cli.terminal.json_lines import json_of
 from warren.transport.cli.terminal.logs import FewOfAKind, JsonLines, OneLine, WithTracebacks
 from warren.transport.cli.terminal.streams import Streams
@@ -41,7 +41,7 @@ def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: in
 
 
 def open_service(
-    options: Options, *, stored: bool = False, takes_up: bool = True
+    options: Options, *, stored: bool = False, takes_up: bool = True, makes: bool = True
 ) -> AbstractAsyncContextManager[SessionService]:
     """Open the service of a command: a runtime in this process, or the gateway that the options name.
 
@@ -49,6 +49,7 @@ def open_service(
         options: the options.
         stored: whether a runtime needs a store that exists already.
         takes_up: whether a runtime goes on with the turns that other processes have left: not for a command that looks.
+        makes: whether a runtime makes a store that does not exist; else it has none.
 
     Raises:
         PersistenceDisabledError: if a store is needed and the options have none.
@@ -62,7 +63,10 @@ def open_service(
         from warren.transport.cli.named_server import open_server  # noqa: PLC0415 - few commands have a server
 
         return open_server(options.server, options.tenant)
-    config = config_of(options, existing_store_of(options) if stored else store_of(options))
+    store = existing_store_of(options) if stored else store_of(options)
+    if not makes and store is not None and not is_there(store):
+        store = None
+    config = config_of(options, store)
     return _open_for(config, options.user, takes_up=takes_up)
 
 

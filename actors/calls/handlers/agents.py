@@ -17,7 +17,7 @@ async def page(local: Local, call: AgentsRequest) -> AgentPage:
     local.supervisor.check_open()
     stored = await local.read(AgentVersions(local.principal.tenant))
     found = {each.spec.name: view_of(each.spec, each.version, here=False) for each in stored}
-    for agent in local.supervisor.shared.agents.by_name.values():
+    for agent in local.supervisor.shared.agents.known_to(local.principal.tenant).values():
         found[agent.name] = view_of(agent.spec, agent.version, here=True)
     views = [found[name] for name in sorted(found)]
     return AgentPage(tuple(views[call.offset : call.offset + call.limit]), tuple(stored.damaged))
@@ -28,9 +28,9 @@ async def show(local: Local, call: AgentRequest) -> AgentDetails:
     local.supervisor.check_open()
     agents, tenant = local.supervisor.shared.agents, local.principal.tenant
     stored = await local.read(AgentVersions(tenant, call.name, limit=VERSIONS))
-    own = agents.by_name.get(call.name)
+    own = agents.known_to(tenant).get(call.name)
     if own is None and not stored:
-        raise agents.unknown(call.name, "name")
+        raise agents.unknown(call.name, "name", tenant)
     version = call.version or (stored[0].version if own is None else own.version)
     here = own is not None and own.version == version
     spec = own.spec if own is not None and here else None

@@ -50,7 +50,7 @@ async def create(local: Local, call: SessionCall) -> TurnResult:
     """Create a session, and run its first turn."""
     local.supervisor.check_open()
     shared, config = local.supervisor.shared, local.supervisor.shared.config
-    agent = None if call.agent is None else shared.agents.named(call.agent)
+    agent = None if call.agent is None else shared.agents.named(call.agent, local.principal.tenant)
     asked = await _asked(local, call)
     if agent is not None:
         asked = agent.under(asked)

@@ -368,6 +368,26 @@ class ModelServer:
 TENANTS: Final = Each(lambda name: TENANT.fullmatch(str(name)), "has {}, which cannot be the name of a tenant")
 
 
+def are_tenants(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than names of tenants."""
+    for index, each in enumerate(value):
+        if not TENANT.fullmatch(str(each)):
+            raise FieldValueError(f"{attribute.name}[{index}]", "cannot be the name of a tenant")
+
+
+@frozen
+class AgentFolder:
+    """A folder with agents in files: `NAME.md`, `NAME/AGENT.md` or `NAME/SKILL.md`.
+
+    Attributes:
+        path: the folder.
+        tenants: the tenants that know its agents; empty for all.
+    """
+
+    path: Path
+    tenants: tuple[str, ...] = attrs.field(default=(), converter=in_row, validator=are_tenants)
+
+
 @frozen
 class TraceConfig:
     """Traces of turns, which are sent to a receiver of OpenTelemetry's protocol over HTTP.
@@ -422,6 +442,8 @@ class Config(ModelOptions):
         agents: the agents that sessions can be made of, by name.
         hook_commands: commands and web addresses that are told of events in all sessions, and may decide about them.
         hooks_files: files with such hooks in the form of Claude Code's settings, which come after these.
+        agent_folders: folders with more of them in files. They are read when the runtime opens.
+        agent_tenants: the tenants that know an agent, by its name. One that is not there is for all tenants.
     """
 
     store: StoreConfig | PostgresConfig | None = None
@@ -449,6 +471,8 @@ class Config(ModelOptions):
     agents: "tuple[Agent[Any], ...]" = attrs.field(default=(), converter=in_row)
     hook_commands: "tuple[HookEntry, ...]" = attrs.field(default=(), converter=in_row)
     hooks_files: tuple[Path, ...] = attrs.field(default=(), converter=in_row)
+    agent_folders: tuple[AgentFolder, ...] = attrs.field(default=(), converter=in_row)
+    agent_tenants: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, validator=is_object)
 
     def __attrs_post_init__(self) -> None:
         """Refuse values of other types, too many names, and a compactor that cannot work, before a session has them."""

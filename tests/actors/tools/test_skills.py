@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime
 from warren.actors.resources.memory import SEARCH
-from warren.actors.tools.skill_file import MAX_BYTES, MAX_DESCRIPTION, MAX_FRONT, SkillFileError, read_skill
+from warren.actors.tools.front_matter import MAX_BYTES, MAX_FRONT, FrontMatterError
+from warren.actors.tools.skill_file import MAX_DESCRIPTION, read_skill
 from warren.actors.tools.skills import LOAD, MAX_SKILLS, NOTE, SHIPPED, Skills, load_skills
 from warren.conversation.memory import MAX_HITS
 from warren.conversation.messages import ToolUseBlock
@@ -165,7 +166,7 @@ def test_a_broken_file(tmp_path: Path, what: str, caplog: pytest.LogCaptureFixtu
     assert list(skills.known) == ["whole", MEMORY]
     (problem,) = skills.problems
     assert problem.startswith(f"{tmp_path}/broken.md: ")
-    with pytest.raises(SkillFileError, match=reason):
+    with pytest.raises(FrontMatterError, match=reason):
         read_skill(tmp_path / "broken.md")
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [f"a skill is left out: {problem}"]
@@ -226,7 +227,7 @@ def test_any_front_matter(tmp_path_factory: pytest.TempPathFactory, data: bytes)
     path.write_bytes(b"---\n" + data + b"\n---\nbody")
     try:
         said = read_skill(path).name
-    except SkillFileError as exc:
+    except FrontMatterError as exc:
         said = str(exc)
     assert said
 

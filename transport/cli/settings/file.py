@@ -8,6 +8,7 @@ from typing import Any, Final, get_args
 
 import attrs
 
+from warren.agents.agent import Agent
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.base.tenant_limits import TenantLimits
@@ -15,8 +16,9 @@ from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.options import MODEL_OPTIONS, ModelOptions, check_sizes
 from warren.models.catalog import ModelEntry, Models
-from warren.settings.config import Config, Dialect, ModelServer
+from warren.settings.config import AgentFolder, Config, Dialect, ModelServer
 from warren.settings.hook_config import HookEntry
+from warren.transport.cli.settings.agents import AgentTable, agent_in, folders_in
 from warren.transport.cli.settings.hooks import HookTable, entries_in
 from warren.transport.cli.settings.names import variable_of, variables_in
 from warren.transport.cli.settings.table import SETTINGS, TABLES
@@ -41,14 +43,18 @@ SERVERS: Final = "mcp_servers"
 MODELS: Final = "models"
 PROVIDERS: Final = "providers"
 TENANTS: Final = "tenants"
+AGENTS: Final = "agents"
 NAMED: Final[Mapping[str, Any]] = {
     SERVERS: Mapping[str, ServerTable],
     MODELS: Mapping[str, ModelEntry],
     PROVIDERS: Mapping[str, ProviderTable],
     TENANTS: Mapping[str, TenantLimits],
+    AGENTS: Mapping[str, AgentTable],
 }
 """The tables whose inner tables have names of the user's own."""
 HOOKS: Final = "hooks"
+FOLDERS: Final = "agent_folders"
+OTHERS: Final = frozenset({*NAMED, HOOKS, FOLDERS})
 
 
 @frozen
@@ -63,6 +69,9 @@ class ConfigFile:
         model_servers: the servers of models.
         tenants: the limits of tenants, by name.
         hooks: the hooks.
+        agents: the agents.
+        agent_tenants: the tenants that know an agent, by its name, unless all do.
+        agent_folders: folders with more agents.
         variables: the settings among `values` that a variable has set, and its name.
     """
 
@@ -73,6 +82,9 @@ class ConfigFile:
     model_servers: tuple[ModelServer, ...]
     tenants: Mapping[str, TenantLimits]
     hooks: tuple[HookEntry, ...]
+    agents: tuple[Agent[Any], ...]
+    agent_tenants: Mapping[str, tuple[str, ...]]
+    agent_folders: tuple[AgentFolder, ...]
     variables: Mapping[str, str]
 
     def settings(self, table: str) -> dict[str, Any]:
@@ -90,7 +102,7 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
     """
     text, data = ("", {}) if path is None else _read(path)
     try:
-        found = dict(_settings({name: value for name, value in data.items() if name not in (*NAMED, HOOKS)}))
+        found = dict(_settings({name: value for name, value in data.items() if name not in OTHERS}))
         values = {name: SETTINGS[name].read(value, f"$.config.{name}") for name, value in found.items()}
         named: dict[str, Any] = {
             table: codec.from_data(kind, data.get(table, {}), root=f"$.config.{table}") for table, kind in NAMED.items()
@@ -98,7 +110,10 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         hooks = entries_in(codec.from_data(tuple[HookTable, ...], data.get(HOOKS, []), root=f"$.config.{HOOKS}"))
         of_models = tuple(_model_server(name, table) for name, table in named[PROVIDERS].items())
         check_sizes(ModelOptions(**{name: values[name] for name in MODEL_OPTIONS if name in values}))
-        Config(tenants=named[TENANTS])
+        agents = tuple(agent_in(name, table, path) for name, table in named[AGENTS].items())
+        agent_tenants = {name: table.tenants for name, table in named[AGENTS].items() if table.tenants}
+        folders = folders_in(data.get(FOLDERS, []), path)
+        Config(tenants=named[TENANTS], agents=agents, agent_tenants=agent_tenants)
     except FieldValueError as exc:
         raise placed(exc.refusal("$.config"), f"{path}", text, _known(data)) from None
     except InvalidParamsError as exc:
@@ -108,8 +123,19 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         options["no_compaction"] = not options["no_compaction"]
     outside = dict(_variables(environ or {}))
     variables = {name: variable_of(name) for name in outside}
-    servers, models, tenants = named[SERVERS], named[MODELS], named[TENANTS]
-    return ConfigFile(options, values | outside, servers, models, of_models, tenants, hooks, variables)
+    return ConfigFile(
+        defaults=options,
+        values=values | outside,
+        servers=named[SERVERS],
+        models=named[MODELS],
+        model_servers=of_models,
+        tenants=named[TENANTS],
+        agents=agents,
+        agent_tenants=agent_tenants,
+        agent_folders=folders,
+        hooks=hooks,
+        variables=variables,
+    )
 
 
 def _settings(data: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, Any]]:

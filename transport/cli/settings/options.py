@@ -257,8 +257,14 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "intensity": _made(Intensity, _of_table("intensity", file)),
         "traces": _made(TraceConfig, traces, {name: f"traces.{name}" for name in traces}) if traces else None,
         "model_servers": _model_servers(given, file),
-        **({} if file is None else {"models": file.models, "tenants": file.tenants, "hook_commands": file.hooks}),
+        **({} if file is None else _of_file(file)),
     }
+
+
+def _of_file(file: "ConfigFile") -> dict[str, Any]:
+    """Return the settings of the runtime that only a file has."""
+    names = "models", "tenants", "agents", "agent_tenants", "agent_folders"
+    return {name: getattr(file, name) for name in names} | {"hook_commands": file.hooks}
 
 
 def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple[ModelServer, ...]:
