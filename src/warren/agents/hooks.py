@@ -30,7 +30,7 @@ class Denied(Exception):  # noqa: N818 - it is an answer first, and an exception
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = encodable(str(reason))[:LONGEST_REASON]
+        self.reason: str = encodable(str(reason))[:LONGEST_REASON]
 
 
 @frozen
