@@ -11,6 +11,7 @@ import trio
 
 from warren.actors.io.asyncio_loop import on_trio, run_on
 from warren.agents.agent import Agent, Instruct
+from warren.agents.hooks import Hooks
 from warren.base.values import define, frozen
 from warren.conversation.memory import Embedder
 from warren.conversation.views import SessionView
@@ -47,7 +48,35 @@ def agent_on(loop: asyncio.AbstractEventLoop, agent: Agent) -> Agent:
     changes: dict[str, Any] = {} if (tools, model) == (agent.tools, agent.model) else {"tools": tools, "model": model}
     if inspect.iscoroutinefunction(agent.instructions):
         changes["instructions"] = _instruct_on(loop, agent.instructions)
+    if agent.hooks:
+        changes["hooks"] = tuple(hook_on(loop, each) for each in agent.hooks)
     return agent.with_(**changes) if changes else agent
+
+
+def hook_on(loop: asyncio.AbstractEventLoop, hook: Hooks) -> Hooks:
+    """Return a hook whose methods run on a loop, unless its attribute `loop` is "trio"; its `go` goes back to trio."""
+    if getattr(hook, "loop", None) == "trio" or not _is_hook(hook):
+        return hook
+    kind = type(hook)
+    own = [name for name in vars(Hooks) if name.startswith("on_") and callable(getattr(Hooks, name))]
+    body: dict[str, Any] = {name: getattr(hook, name) for name in ("timeout", "on_failure", "holds")}
+    for name in own:
+        if getattr(kind, name) is not getattr(Hooks, name):  # a method that is not overridden is not called
+            body[name] = _method_on(loop, getattr(hook, name))
+    # Failures and agents name the class of a hook.
+    body |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return cast(Hooks, type(kind.__name__, (Hooks,), body)())
+
+
+def _is_hook(value: object) -> bool:  # opening the runtime refuses what is none, by its name
+    return isinstance(value, Hooks)
+
+
+def _method_on(loop: asyncio.AbstractEventLoop, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def on_loop(_self: Hooks, about: object, *go: Callable[..., Awaitable[Any]]) -> object:
+        return await run_on(loop, partial(method, about, *(partial(on_trio, each) for each in go)), {})
+
+    return on_loop
 
 
 def _instruct_on(loop: asyncio.AbstractEventLoop, made: Callable[[SessionView], Awaitable[str]]) -> Instruct:

@@ -15,6 +15,7 @@ import trio
 
 from warren.actors.supervision import background
 from warren.agents.agent import Agent
+from warren.agents.hooks import Hooks
 from warren.base.values import define
 from warren.calls.facade import Capabilities, RuntimeService
 from warren.conversation.memory import Embedder
@@ -22,7 +23,7 @@ from warren.models.model import Provider
 from warren.models.tools import Tool
 from warren.reports.tracing import Tracer
 from warren.settings.config import Config
-from warren.transport.aio.crossing import agent_on, embedder_on, provider_on, tool_on
+from warren.transport.aio.crossing import agent_on, embedder_on, hook_on, provider_on, tool_on
 from warren.transport.aio.portal import Portal
 from warren.transport.aio.service import Service
 from warren.transport.embed import open_host
@@ -40,6 +41,7 @@ async def open_supervisor(
     *,
     tools: Iterable[Tool] = (),
     agents: Iterable[Agent] = (),
+    hooks: Iterable[Hooks] = (),
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
@@ -49,7 +51,7 @@ async def open_supervisor(
 
     The runtime runs on trio in a thread of its own, so a loop that is blocked for a moment holds up none of its leases
     and deadlines. Functions of the program that are `async def` run on the calling loop: tools, the instructions of
-    agents, providers and the embedder. Those declared for trio do not (`@tool(loop="trio")`, a provider's `loop`).
+    agents, hooks, providers and the embedder. Those declared for trio do not (`@tool(loop="trio")`, or an attribute).
     Plain functions run in threads of the runtime; a compactor and a tracer are called in its own thread.
 
     Leaving waits for the end of the runtime. A cancellation does not shorten that, but a second one does: then the
@@ -61,6 +63,7 @@ async def open_supervisor(
         tools: tools that every session can be offered.
         agents: agents that sessions can be made of, besides those of the config. Give all of them here: turns that an
             earlier process has left go on at once, and need the code of their agents.
+        hooks: the hooks around what all sessions do; the first is the outermost.
         providers: model providers of your own, by name.
         embedder: the embedder of the memory, under the name in its config.
         environ: the variables with API keys and base URLs; None is the environment of the process.
@@ -79,6 +82,7 @@ async def open_supervisor(
         attrs.evolve(config, agents=()),
         tools=[tool_on(loop, each) for each in tools],
         agents=[agent_on(loop, each) for each in given],
+        hooks=[hook_on(loop, each) for each in hooks],
         providers={name: provider_on(loop, each) for name, each in (providers or {}).items()},
         embedder=None if embedder is None else embedder_on(loop, embedder),
         environ=environ,

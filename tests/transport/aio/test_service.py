@@ -12,6 +12,7 @@ import trio
 import warren.aio
 from tests.transport.aio.asyncio_test import Gate, on_asyncio
 from warren import Agent, Config, Gates, StoreConfig, tool
+from warren.agents.hooks import Asked, Denied, Go, HookedCall, Hooks, ToolOutcome
 from warren.base.errors import AgentError, InvalidParamsError, ProviderError, SessionBusyError, SessionNotFoundError
 from warren.base.principals import LOCAL, Principal
 from warren.calls.streams import EventReader
@@ -375,6 +376,40 @@ def test_agents_and_approvals() -> None:
                 service.session(desk.with_(instructions="Else."))
             shown = {each.name: each.version for each in (await service.agents()).agents}
             assert shown == {"desk": desk.version, "other": other.version}
+
+    on_asyncio(main)
+
+
+def test_hooks_run_on_the_loop() -> None:
+    """Hooks of the runtime and of an agent surround calls on the program's loop; one that is denied does not run."""
+
+    async def main() -> None:
+        seen = list[str]()
+
+        @tool
+        async def pay(cents: int) -> str:
+            """Pay."""
+            return f"paid {cents}"
+
+        class Watches(Hooks):
+            async def on_tool(self, call: HookedCall, go: Go[HookedCall, ToolOutcome]) -> ToolOutcome | Denied | Asked:
+                await asyncio.sleep(0)
+                done = await go()
+                seen.append(done.text)
+                return call.result("seen")
+
+        class Guards(Hooks):
+            async def on_tool(self, call: HookedCall, go: Go[HookedCall, ToolOutcome]) -> ToolOutcome | Denied | Asked:
+                await asyncio.sleep(0)
+                return call.deny("too much") if call.args["cents"] > 5 else await go()
+
+        model = ScriptedModel([[call("pay", cents=5), call("pay", cents=6)], say("Over.")])
+        desk = Agent("desk", "Pay.", model=model, tools=[pay], hooks=[Guards()])
+        async with warren.aio.open_supervisor(ECHO, agents=[desk], hooks=[Watches()]) as service:
+            assert (await service.create_session("x", agent="desk")).text == "Over."
+            assert (await service.agent("desk")).version == desk.version
+        assert sorted(seen) == ["not run: too much", "paid 5"], seen
+        assert [each.content for each in model.requests[1].messages[-1].results] == ["seen"] * 2  # type: ignore[union-attr]
 
     on_asyncio(main)
 
