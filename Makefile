@@ -61,10 +61,10 @@ check-lint: $(READY)
 check-types: $(READY)
 	$(BIN)/mypy
 
-# What users of the library see: every public name has to be fully typed. Pyright asks the first python on the path where things are.
+# What users of the library see: every public name has to be fully typed, and programs with them pass in strict mode. Pyright asks the first python on the path where things are.
 check-api: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --verifytypes warren --ignoreexternal
-	PATH="$(CURDIR)/$(BIN):$$PATH" pyright tests/domain/test_typing.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" pyright tests/domain/test_typing.py examples
 
 bench: $(READY) ## the benchmarks; each prints JSON
 	$(BIN)/python -m benchmarks

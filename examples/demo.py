@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -38,7 +38,7 @@ console = Console()
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncIterator[tuple[trio.Process, int]]:
+async def gateway(folder: Path) -> AsyncGenerator[tuple[trio.Process, int]]:
     """Run `warren serve` as a process of its own; yields it and its port, ends it on leaving."""
     command = [sys.executable, "-m", "warren", "serve", "--port", "0", "--store", str(folder / "store")]
     command += ["--model", f"scripted:{folder / 'script.json'}"]

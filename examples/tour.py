@@ -282,8 +282,8 @@ async def behind_the_scenes(service: RuntimeService) -> None:
     show(of_store(await service.check_store()))
     show(of_operators(await service.usage(), await service.audit(), await service.tenants()))
     show(of_nodes(await service.nodes()))
-    bounds: views.TokenLimits | None = service.principal.limits
-    print("no limits" if bounds is None else bounds.turns_per_minute)
+    bounds: views.TokenLimits = service.principal.limits
+    print(bounds.turns_per_minute or "no limits")
 
 
 async def heard(service: RuntimeService, session_id: str) -> None:

@@ -34,6 +34,8 @@ async def watch(service: SessionService, name: str, session_id: str, turns: int)
                 case RunCompleted(result=result):
                     print(f"{name} says: {result}")
                     turns -= 1
+                case _:
+                    pass
             if not turns:
                 return
 

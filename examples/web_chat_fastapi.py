@@ -4,7 +4,7 @@ Run it with `uvicorn web_chat_fastapi:app`, or as it is: then a client of its ow
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
@@ -45,7 +45,7 @@ GARDENER = Agent(
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     """Open the runtime with the application, and close it with it."""
     async with open_supervisor(Config(), agents=[GARDENER]) as service:
         app.state.service = service

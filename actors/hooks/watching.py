@@ -108,10 +108,10 @@ def remember(kept: dict[str, Any], session_id: str, value: Any) -> None:
 class SettingsHooks(Hooks):
     """The base of the hooks of the settings: their commands have limits of their own."""
 
-    timeout = float("inf")
+    timeout: float = float("inf")
 
     def __init__(self, watched: Watched) -> None:
-        self.watched = watched
+        self.watched: Watched = watched
 
 
 class ToolHooks(SettingsHooks):

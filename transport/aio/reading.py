@@ -100,9 +100,9 @@ class CrossedLog:
     """The log of a place on the loop: it has a page at most."""
 
     def __init__(self, portal: Portal, inner: EventReader) -> None:
-        self.session_id = inner.session_id
-        self.closed = False
-        self.reader = EventReader(self, inner.cursor)
+        self.session_id: str = inner.session_id
+        self.closed: bool = False
+        self.reader: EventReader = EventReader(self, inner.cursor)
         self._portal = portal
         self._shown = inner  # its numbers, which may be read from any thread
         self._page: list[Envelope] | None = []
