@@ -55,6 +55,7 @@ PLACES: Final = (
     "promises/test_fencing.py",
     "promises/test_fork.py",
     "promises/test_gateway_kills.py",
+    "promises/test_hooks_kills.py",
     "promises/test_inbox_kills.py",
     "promises/test_many_parked.py",
     "promises/test_many_waiting.py",
