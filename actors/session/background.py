@@ -329,10 +329,11 @@ class BackgroundCalls:
         return self.conversation.waits.get(running.wait.key, running.wait)
 
     def _call(self, wait: Wait) -> ToolContext:
-        origin, tokens = _origin_of(wait), self.shared.completions.maker(self.conversation.known.tenant)
+        known, origin = self.conversation.known, _origin_of(wait)
+        tokens = self.shared.completions.maker(known.tenant)
         seen = (origin.turn, origin.number, origin.call_id, wait.name, wait.args, origin.prompt_key)
         tokens = tokens and attrs.evolve(tokens, wait_id=wait.wait_id)
-        return ToolContext(self.session_id, *seen, tokens)
+        return ToolContext(self.session_id, *seen, tokens, tenant=known.tenant, owner=known.owner)
 
     def _mark(self, origin: Origin, call: ToolUseBlock, wait_id: str) -> str:
         """Return what the completion tokens of a call have in common."""

@@ -21,7 +21,7 @@ from warren.actors.turn.steps import Steps
 from warren.agents.hooks import Asked, HookedCall, ToolOutcome
 from warren.base.errors import WarrenError
 from warren.base.fields import FieldValueError, encodable
-from warren.base.principals import DEFAULT_TENANT
+from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import define, value
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Expense
@@ -157,6 +157,7 @@ class ToolRun:
         approvals: the gates of the calls; None if all of them run.
         session_id: the session.
         tenant: its tenant.
+        owner: the name of the principal that made it.
         turn: the number of its turn.
         before: the calls in earlier steps of the turn.
         around: the wrappers of each call that runs.
@@ -194,6 +195,7 @@ class ToolRun:
     steps: Steps | None = attrs.field(default=None, kw_only=True)
     left: Mapping[str, KeptCall] = attrs.field(default=NOTHING_LEFT, kw_only=True)
     tenant: str = attrs.field(default=DEFAULT_TENANT, kw_only=True)
+    owner: str = attrs.field(default=LOCAL.name, kw_only=True)
     tokens: TokenMaker | None = attrs.field(default=None, kw_only=True)
     asker: Callable[[], Approvals] = attrs.field(default=nobody, kw_only=True)
     waits: Mapping[WaitKey, Wait] = attrs.field(default=NO_WAITS, kw_only=True)
@@ -741,8 +743,18 @@ class ToolRun:
         """Return a call as its tool sees it, always the same one: it takes time to make its key."""
         shown = self._shown.get(call.id)
         if shown is None:
-            place = (self.session_id, self.turn, number)
-            shown = ToolContext(*place, call.id, call.name, call.args, self.prompt_key, self.tokens)
+            shown = ToolContext(
+                self.session_id,
+                self.turn,
+                number,
+                call.id,
+                call.name,
+                call.args,
+                self.prompt_key,
+                self.tokens,
+                tenant=self.tenant,
+                owner=self.owner,
+            )
             self._shown[call.id] = shown
         return shown
 
@@ -1088,9 +1100,9 @@ class ToolRun:
     async def _question(
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
     ) -> Decision | None:
-        """Ask for the answer to a question of a running call, if calls of its kind wait for approval."""
-        approvals = self.approvals
-        if approvals is None or not approvals.asks(tool):
+        """Ask a question of a running call: one of a server only if calls of its tools wait for approval."""
+        approvals = self.asker()
+        if tool.category == "mcp" and not approvals.asks(tool):
             return None
         for number in numbers:
             there = self.waits.get(("question", f"{call.id}.{number}"))

@@ -1003,6 +1003,7 @@ class Turn:
             left=left,
             asker=self._asker,
             tenant=self.record.tenant,
+            owner=self.record.owner,
             tokens=settings.completions.maker(self.record.tenant),
             waits=self.waits,
             background=self.background,

@@ -26,6 +26,7 @@ import attrs
 import msgspec
 
 from warren.base.fields import OneOf, positive
+from warren.base.principals import DEFAULT_TENANT, LOCAL
 from warren.base.values import frozen
 from warren.conversation.attachments import File, are_files
 from warren.conversation.categories import Category, Decision
@@ -54,6 +55,7 @@ Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
 """Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
 asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
 """The function with which the tool call in this context can ask; None outside of a call."""
+NOT_ANSWERED: Final = "nobody has answered"
 
 
 @frozen
@@ -68,6 +70,8 @@ class ToolContext:
         name: the name of the tool.
         args: the arguments, as the model has given them.
         prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
+        tenant: the tenant of the session.
+        owner: the name of the principal that made the session.
     """
 
     session_id: str
@@ -77,6 +81,8 @@ class ToolContext:
     name: str
     args: Mapping[str, Any]
     prompt_key: str | None = None
+    tenant: str = attrs.field(default=DEFAULT_TENANT, kw_only=True)
+    owner: str = attrs.field(default=LOCAL.name, kw_only=True)
     _tokens: TokenMaker | None = attrs.field(default=None, repr=False, eq=False)
 
     @cached_property
@@ -115,6 +121,26 @@ class ToolContext:
         if self._tokens is None:
             raise RuntimeError("no completion token can be made: the store, which has the key, could not be read")
         return self._tokens.make(self.session_id, self.call_id, self.key, expires)
+
+    async def ask(self, question: str, **data: Any) -> Decision:
+        """Ask a person a question while the tool works, and wait for the answer: it is listed as approvals are.
+
+        The call goes on when somebody allows or denies, or when `limits.approval_timeout` is over. The answer is kept:
+        a call that runs again after a crash gets it at once, if it asks the same thing. A tool that is a plain function
+        calls `trio.from_thread.run(context.ask, question)`.
+
+        Trap: the time limit of the tool goes on meanwhile.
+
+        Args:
+            question: the question, for the person.
+            data: more that the person is to see, as JSON.
+
+        Returns:
+            The decision; one that does not allow, with the reason, if nobody answers in time or nobody can be asked.
+        """
+        ask = asking.get()
+        decision = None if ask is None else await ask({"question": question, **data})
+        return Decision(allow=False, reason=NOT_ANSWERED) if decision is None else decision
 
 
 def _tuple(files: Sequence[File]) -> tuple[File, ...]:
