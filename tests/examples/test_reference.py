@@ -53,6 +53,12 @@ SHOWN = {
         "3 rows: {'who': 'Ann', 'count': 5, 'article': 'lamp'}",
         "the same again: True, 0 calls of the model",
     ],
+    "files_qa": ["It may cost 120 euros. (travel.md)"],
+    "research": [
+        "A hectare brings 1000 euros.",
+        "price: oats: 200 euros a tonne",
+        "yield: oats: 5 tonnes a hectare",
+    ],
     "voting_panel": ["editor: keep", "lawyer: drop", "reader: keep", "keep, by 2 of 3"],
     "nightly": ["active 01:00", "Lamps go well. Chairs do not."],
     "web_chat_fastapi": [
