@@ -1,6 +1,6 @@
 """The service of a runtime: each call is checked against the rights of its caller, and then goes to its handler."""
 
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 
@@ -19,6 +19,7 @@ from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.resources.projector import ProjectorActor
 from warren.actors.supervision import background
 from warren.agents.agent import Agent
+from warren.agents.hooks import Hooks
 from warren.base.end_budget import EndBudget
 from warren.base.errors import PersistenceDisabledError
 from warren.base.fields import FieldValueError
@@ -118,11 +119,12 @@ class Service(RuntimeService):
         id: str | None = None,  # noqa: A002 - as a session's attribute is named
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> Session:
         if isinstance(agent, Agent):
             shared = self.local.supervisor.shared
             shared.agents.add(agent, shared.providers)
-        return super().session(agent, id=id, labels=labels, title=title)
+        return super().session(agent, id=id, labels=labels, title=title, hooks=hooks)
 
     # -- events and changes
 

@@ -25,7 +25,7 @@ class Handle:
 
     Attributes:
         log: its event stream.
-        host_objects: its tools and its compactor, which no store can hold.
+        host_objects: its tools, its compactor and its hooks, which no store can hold.
         actor: None while it is not live.
         scope: cancelled to end the actor by force; None until the actor has begun.
     """
@@ -88,12 +88,12 @@ class Registry:
         return None if handle is None else handle.actor
 
     def host_objects_of(self, session_id: str) -> HostObjects:
-        """Return the tools and the compactor that only this session has."""
+        """Return the tools, the compactor and the hooks that only this session has."""
         handle = self._handles.get(session_id)
         return NO_HOST_OBJECTS if handle is None else handle.host_objects
 
     def lend(self, session_id: str, fork_id: str) -> None:
-        """Give a fork the tools and the compactor of its original, which no store can hold."""
+        """Give a fork the tools, the compactor and the hooks of its original, which no store can hold."""
         host_objects = self.host_objects_of(session_id)
         if host_objects:
             self.handle(fork_id).host_objects = host_objects

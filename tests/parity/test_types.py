@@ -54,6 +54,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "budget": "budget/none",
         "compaction": "compaction/none",
         "compactor": "callable/none",
+        "hooks": "",
         "tools": "none",
         "extra_tools": "",
         "output_type": "none",

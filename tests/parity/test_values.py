@@ -176,7 +176,7 @@ def test_the_parameters_of_jsonrpc_are_the_arguments(method: str, name: str) -> 
     assert {each: (arguments[each].kind, arguments[each].default) for each in known} == {
         each: (parameter.kind, parameter.default) for each, parameter in known.items()
     }
-    assert set(arguments) - set(known) <= {"compactor", "extra_tools", "on_begin", "on_event", "output_type"}
+    assert set(arguments) - set(known) <= {"compactor", "extra_tools", "hooks", "on_begin", "on_event", "output_type"}
 
 
 @pytest.mark.parametrize("method", NAMES)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import copy
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Self, TypeVar
@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from warren.agents.agent import Agent
+from warren.agents.hooks import Hooks
 from warren.base.principals import Principal
 from warren.base.values import define
 from warren.calls.base import Call
@@ -25,7 +26,7 @@ from warren.conversation.events import Envelope
 from warren.conversation.views import SessionChanges
 from warren.reports.metrics import History, Metrics
 from warren.reports.statistics import RuntimeStatistics
-from warren.transport.aio.crossing import agent_on, tool_on
+from warren.transport.aio.crossing import agent_on, hook_on, tool_on
 from warren.transport.aio.portal import Portal, ended
 from warren.transport.aio.reading import News, begun, crossed
 
@@ -73,6 +74,8 @@ class Service(SessionService):
         portal, changes = self._portal, dict[str, Any]()
         if call.extra_tools:
             changes["extra_tools"] = tuple(tool_on(portal.loop, each) for each in call.extra_tools)
+        if getattr(call, "hooks", ()):
+            changes["hooks"] = tuple(hook_on(portal.loop, each) for each in call.hooks)
         if getattr(call, "on_event", None) is not None:
             told = _Told(call.on_event)
             changes["on_event"] = lambda envelope: portal.to_loop(told.tell, envelope)
@@ -87,6 +90,7 @@ class Service(SessionService):
         id: str | None = None,  # noqa: A002 - as a session's attribute is named
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> Session:
         self._portal.check_loop()
         if isinstance(agent, Agent) and self._agents.get(agent.name) != agent:
@@ -98,7 +102,7 @@ class Service(SessionService):
             except trio.RunFinishedError:
                 raise ended() from None
             self._agents[agent.name] = agent
-        return super().session(agent, id=id, labels=labels, title=title)
+        return super().session(agent, id=id, labels=labels, title=title, hooks=hooks)
 
     # -- events and changes
 

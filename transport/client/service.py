@@ -211,8 +211,8 @@ class RemoteService(SessionService):
       be carried out twice AgentError(cause="connection_lost") if the connection is lost before the answer. All others
       are sent again. So are new sessions and prompts in the modes `queue` and `steer`: they have an idempotency key,
       their caller's or one of the client.
-    * `tools` are names, `compactor` has to be None: other tools are given as `extra_tools`, which run in this process
-      while a call lasts.
+    * `tools` are names, `compactor` has to be None and `hooks` empty: other tools are given as `extra_tools`, which run
+      in this process while a call lasts.
     """
 
     def __init__(self, links: Links, capabilities: Capabilities) -> None:
@@ -420,3 +420,5 @@ def _check_objects(call: SessionCall) -> None:
             raise FieldValueError(f"tools[{index}]", "must be a name: a client runs its tools as extra_tools").refusal()
     if call.compactor is not None:
         raise FieldValueError("compactor", "must be None: it runs in the process of the runtime").refusal()
+    if call.hooks:
+        raise FieldValueError("hooks", "must be empty: they run in the process of the runtime").refusal()

@@ -124,7 +124,9 @@ class Placed(NodeSessions, NodeService):
 
     async def _create(self, call: SessionCall) -> TurnResult:
         """Create a session. If this node takes no more work, the less loaded of two others does it."""
-        objects = call.compactor is not None or any(isinstance(each, Tool) for each in call.tools or ())
+        objects = (
+            call.compactor is not None or bool(call.hooks) or any(isinstance(each, Tool) for each in call.tools or ())
+        )
         node = None if objects else await self._better_place()
         made = node is not None and call.idempotency_key is None
         if node is not None:

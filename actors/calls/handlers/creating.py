@@ -202,7 +202,7 @@ class _NewSession:
             own = None if spec is None else spec.instructions
             instructions = call.system_prompt or own or shared.config.system_prompt
             first = instructions_of(instructions, record, shared, comms, self.tools)
-        objects = HostObjects(self.tools, call.compactor) or NO_HOST_OBJECTS
+        objects = HostObjects(self.tools, call.compactor, tuple(call.hooks)) or NO_HOST_OBJECTS
 
         async def save(actor: SessionActor) -> None:
             await actor.conversation.create(record, first, creation, entry)

@@ -257,7 +257,7 @@ class SessionService(Handles, Protocol):
         An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
         for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
         restarts and processes. Other arguments under the same key are an InvalidParamsError; `compactor`,
-        `extra_tools`, `on_event` and `on_begin` are not compared.
+        `hooks`, `extra_tools`, `on_event` and `on_begin` are not compared.
 
         Raises:
             InvalidParamsError: if an argument is bad, or differs from that of an earlier call with the key; no session

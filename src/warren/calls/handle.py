@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
 
 from warren.agents.agent import Agent
+from warren.agents.hooks import Hooks
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.ids import new_session_id
@@ -50,13 +51,14 @@ class Session(Generic[T]):
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
         *,
+        hooks: Sequence[Hooks] = (),
         shape: TypedShape[T] | None = None,
     ) -> None:
         self.agent = agent
         self._shape = shape
         self._service = service
         self._id = session_id
-        self._new = {"labels": labels, "title": title}
+        self._new = {"labels": labels, "title": title, "hooks": hooks}
         self._key = new_session_id()
         self._being_made = False
 
@@ -246,6 +248,7 @@ class Handles(Protocol):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> Session[T]: ...
     @overload
     def session(
@@ -255,6 +258,7 @@ class Handles(Protocol):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> Session[Any]: ...
     def session(
         self,
@@ -263,6 +267,7 @@ class Handles(Protocol):
         id: str | None = None,  # noqa: A002 - as a session's attribute is named
         labels: Mapping[str, str] | None = None,
         title: str | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> Session[Any]:
         """Return a session as an object: a new one of an agent, or with `id` one that is there. It does nothing yet.
 
@@ -272,10 +277,11 @@ class Handles(Protocol):
             id: the id of a session that is there; None for a new one.
             labels: labels of a new session.
             title: title of a new session.
+            hooks: hooks around what a new session does, in this process alone: see `SessionCall`.
 
         Raises:
             InvalidParamsError: if there is neither an agent nor an id, if another agent has its name, or if there are
-                labels or a title for a session that is there.
+                labels, a title or hooks for a session that is there.
 
         Trap: give agents to `open_supervisor(agents=…)`, too. Turns that an earlier process has left go on at once, and
         need the code of their agents.
@@ -287,5 +293,7 @@ class Handles(Protocol):
             for field, given in (("labels", labels), ("title", title)):
                 if given is not None:
                     raise FieldValueError(field, "is for a new session: use SessionService.label").refusal()
+            if hooks:
+                raise FieldValueError("hooks", "is for a new session").refusal()
         shape = agent.shape if isinstance(agent, Agent) else None
-        return Session(self, name, id, labels, title, shape=shape)
+        return Session(self, name, id, labels, title, hooks=hooks, shape=shape)

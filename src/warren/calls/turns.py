@@ -5,6 +5,8 @@ from typing import Any, ClassVar, get_args
 
 import attrs
 
+from warren.agents.agent import check_hooks
+from warren.agents.hooks import Hooks
 from warren.base.fields import (
     CAN_CONFLICT,
     FORM,
@@ -54,6 +56,11 @@ def _are_tools_or_names(instance: object, attribute: "attrs.Attribute[Any]", val
         _are_tools(instance, attribute, value, names=True)
 
 
+def _are_hooks(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value != ():
+        check_hooks(tuple(value) if isinstance(value, list) else value, attribute.name)
+
+
 def _is_callable(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     if value is not None and not callable(value):
         raise FieldValueError(attribute.name, "must be callable")
@@ -77,6 +84,9 @@ class SessionCall(SessionRequest, Call[TurnResult]):
             process; None offers all that the runtime has.
         compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
             the process either, and forks of the session have it too.
+        hooks: hooks around what this session does, within those of its agent; the first is the outermost. They do not
+            outlive the process either, and forks of the session have them too: what has to guard it belongs on its
+            agent.
         extra_tools: tools for the first turn, see `TurnCall`.
         output_type: the type of the answers, see `TurnCall`; it holds for the whole session.
         on_event: gets the events of the first turn, as `TurnCall` says.
@@ -97,6 +107,7 @@ class SessionCall(SessionRequest, Call[TurnResult]):
         default=None, validator=_are_tools_or_names, kw_only=True, metadata={FORM: tuple[str, ...] | None}
     )
     compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True, metadata=IN_PROCESS)
+    hooks: Sequence[Hooks] = attrs.field(default=(), validator=_are_hooks, kw_only=True, metadata=IN_PROCESS)
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
     output_type: Any = attrs.field(default=None, validator=ask_for, kw_only=True, metadata=IN_PROCESS)
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)

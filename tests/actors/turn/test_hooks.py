@@ -11,7 +11,7 @@ from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder, open_runtime, transcript
 from warren.agents.agent import Agent
 from warren.agents.hooks import Asked, Denied, Go, HookedCall, HookedRequest, HookedTurn, Hooks, ToolOutcome, TurnEnd
-from warren.base.errors import AgentError
+from warren.base.errors import AgentError, InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.conversation.events import (
     RunFailed,
@@ -469,6 +469,53 @@ async def test_hooks_of_an_agent_are_within_those_of_the_runtime() -> None:
         *(("runtime", "desk", 2), ("agent", "desk", 2)),
         ("runtime", None, 1),
     ]
+
+
+async def test_hooks_of_a_session() -> None:
+    """They are within those of the agent; its forks have them too, and no other session has."""
+    seen = list[str]()
+
+    class Notes(Hooks):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def on_turn(self, turn: HookedTurn, go: TurnGo) -> TurnEnd | Denied:
+            seen.append(self.name)
+            return await go(turn)
+
+    agent = Agent("desk", hooks=[Notes("agent")])
+    config = Config(agents=(agent,))
+    async with open_runtime(says(*[["x"]] * 5), hooks=[Notes("runtime")], config=config) as service:
+        made = await service.create_session("Hi.", agent="desk", hooks=[Notes("first"), Notes("second")])
+        assert seen == ["runtime", "agent", "first", "second"]
+        fork = await service.fork(made.session_id)
+        for session_id in (made.session_id, fork.state.session_id):
+            seen.clear()
+            await service.start_turn(session_id, "Hi.")
+            assert seen == ["runtime", "agent", "first", "second"]
+        seen.clear()
+        await service.session(agent, hooks=[Notes("own")]).turn("Hi.")
+        await service.create_session("Hi.", agent="desk")
+        assert seen == ["runtime", "agent", "own", "runtime", "agent"]
+
+
+async def test_hooks_of_a_session_that_are_none() -> None:
+    """The field is named, and no session is made; one that is there gets no others."""
+    async with open_runtime(says(["one"])) as service:
+        bad: Any
+        for bad, path in (
+            ([Prompts], "$.hooks[0]"),
+            ("x", "$.hooks"),
+            ([on_tool(hangs, timeout=0)], "$.hooks[0].timeout"),
+        ):
+            with pytest.raises(InvalidParamsError) as refused:
+                await service.create_session("Hi.", hooks=bad)
+            assert refused.value.path == path
+        assert (await service.list()).sessions == ()
+        made = await service.create_session("Hi.")
+        with pytest.raises(InvalidParamsError) as refused:
+            service.session(id=made.session_id, hooks=[Prompts()])
+        assert refused.value.path == "$.hooks"
 
 
 @pytest.mark.parametrize(

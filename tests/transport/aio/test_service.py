@@ -381,7 +381,7 @@ def test_agents_and_approvals() -> None:
 
 
 def test_hooks_run_on_the_loop() -> None:
-    """Hooks of the runtime and of an agent surround calls on the program's loop; one that is denied does not run."""
+    """Those of the runtime, an agent and a session surround calls on the program's loop; a denied one does not run."""
 
     async def main() -> None:
         seen = list[str]()
@@ -408,7 +408,10 @@ def test_hooks_run_on_the_loop() -> None:
         async with warren.aio.open_supervisor(ECHO, agents=[desk], hooks=[Watches()]) as service:
             assert (await service.create_session("x", agent="desk")).text == "Over."
             assert (await service.agent("desk")).version == desk.version
-        assert sorted(seen) == ["not run: too much", "paid 5"], seen
+            assert sorted(seen) == ["not run: too much", "paid 5"], seen
+            seen.clear()
+            await service.create_session("x", agent="desk", hooks=[Watches()])
+            assert sorted(seen) == ["not run: too much", "paid 5", "seen"], "its own is within that of the runtime"
         assert [each.content for each in model.requests[1].messages[-1].results] == ["seen"] * 2  # type: ignore[union-attr]
 
     on_asyncio(main)

@@ -24,6 +24,7 @@ from tests.transport.client.gate import Gate
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from warren import Agent, Config, StoreConfig, open_supervisor
+from warren.agents.hooks import Hooks
 from warren.base.errors import AgentError, InvalidParamsError, SessionBusyError
 from warren.calls.facade import RuntimeService
 from warren.client import RemoteService, connect
@@ -316,7 +317,7 @@ async def test_a_client_runs_its_tools() -> None:
     assert there == results, "the model is told the same as by tools in the process of the runtime"
 
 
-async def test_tools_and_compactors_of_the_runtime_stay_there() -> None:
+async def test_tools_compactors_and_hooks_of_the_runtime_stay_there() -> None:
     """The error names the argument, and nothing was sent."""
 
     @tool
@@ -325,7 +326,12 @@ async def test_tools_and_compactors_of_the_runtime_stay_there() -> None:
         return "a door"
 
     async with runtime() as service, linked(service) as (remote, _):
-        for bad, path in (({"tools": [look]}, "$.tools[0]"), ({"compactor": object()}, "$.compactor")):
+        cases = (
+            ({"tools": [look]}, "$.tools[0]"),
+            ({"compactor": object()}, "$.compactor"),
+            ({"hooks": [Hooks()]}, "$.hooks"),
+        )
+        for bad, path in cases:
             with pytest.raises(InvalidParamsError) as caught:
                 await remote.create_session("hi", **bad)
             assert caught.value.path == path
