@@ -153,7 +153,7 @@ class Approvals:
         """Publish that somebody is to decide."""
         milliseconds = round((wait.until - wait.since).total_seconds() * 1000)
         asked = (wait.wait_id, wait.name, wait.args, wait.category, milliseconds)
-        self.emit(ToolApprovalRequested(*asked, wait.question_of, wait.may_have_run, (wait.data or {}).get("question")))
+        self.emit(ToolApprovalRequested(*asked, wait.question_of, wait.may_have_run, wait.question))
 
     def resolved(self, wait: Wait) -> None:
         """Publish how a wait has ended: by its decision, or without one in time."""

@@ -221,7 +221,7 @@ def requested(waiting: PendingApproval) -> ToolApprovalRequested:
     """Return the event of a call that has begun to wait before."""
     limit = round((waiting.until - waiting.since).total_seconds() * 1000)
     asked = waiting.call_id, waiting.name, waiting.args, waiting.category
-    return ToolApprovalRequested(*asked, limit, waiting.question_of, waiting.may_have_run)
+    return ToolApprovalRequested(*asked, limit, waiting.question_of, waiting.may_have_run, waiting.question)
 
 
 def cancelled() -> AgentError:

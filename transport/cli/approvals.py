@@ -87,5 +87,6 @@ def _show(streams: Streams, page: ApprovalPage) -> None:
 def _row(each: ListedApproval) -> tuple[str, ...]:
     args = codec.encode(each.args).decode()
     marks = " (may have run)" if each.may_have_run else " (asks)" if each.question_of is not None else ""
+    marks += "" if each.question is None else f" ({each.question})"
     times = moment(each.since), moment(each.until)
     return each.session_id, each.call_id, f"{each.name}{marks}", *times, each.title or "", args

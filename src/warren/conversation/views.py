@@ -98,6 +98,7 @@ class PendingApproval:
         until: time at which it is refused, if nobody has decided (UTC).
         question_of: the running call, if this is a question of it.
         may_have_run: whether it may have run already: the process ended during it.
+        question: the question of the hook that has asked for the decision.
     """
 
     call_id: str
@@ -108,6 +109,7 @@ class PendingApproval:
     until: datetime
     question_of: str | None = None
     may_have_run: bool = False
+    question: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen
@@ -497,7 +499,7 @@ def waiting_call(wait: Wait) -> WaitingCall:
 def pending_approval(wait: Wait) -> PendingApproval:
     """Return the call, or the question, that waits for a decision."""
     asked = wait.wait_id, wait.name, wait.args, wait.category
-    return PendingApproval(*asked, wait.since, wait.until, wait.question_of, wait.may_have_run)
+    return PendingApproval(*asked, wait.since, wait.until, wait.question_of, wait.may_have_run, wait.question)
 
 
 def turn_of(record: SessionRecord, waits: Sequence[Wait], *, runs: bool) -> TurnView | None:

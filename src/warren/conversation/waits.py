@@ -92,6 +92,11 @@ class Wait:
         return (self.data or {}).get("child") if self.reason == "child" else None
 
     @property
+    def question(self) -> str | None:
+        """The question of the hook that has asked for a decision; None if it has none, or a gate has asked."""
+        return (self.data or {}).get("question") if self.reason == "approval" else None
+
+    @property
     def expense(self) -> Expense:
         """What counts for the budgets of the turn: what the child has spent; before its end what it may spend."""
         if self.reason != "child":

@@ -161,6 +161,8 @@ async def test_gates_and_hooks(gate: Any, act: Callable[..., Any], store: Path |
         for _ in range(asked):
             await wait_all_tasks_blocked()
             assert stage.paid == []
+            (pending,) = (await service.approvals()).approvals
+            assert pending.question == ("Is order 17 lost?" if act is asks else None)
             await service.approve_tool(session_id, "c1", "allow")
         await wait_idle(service, session_id)
         told = await result_in(service, session_id)
@@ -197,11 +199,14 @@ async def test_a_question_waits_over_restarts(tmp_path: Path) -> None:
             await wait_all_tasks_blocked()
             (pending,) = (await service.approvals()).approvals
             assert (pending.call_id, pending.args) == ("c1", {"order": "17"})
+            assert pending.question == "Is order 17 lost?"
             nursery.cancel_scope.cancel()
     for _ in range(2):
         async with stage.open(tmp_path) as service:
             await trio.sleep(3600)
-            assert len((await service.approvals()).approvals) == 1
+            (listed,) = (await service.approvals()).approvals
+            (shown,) = (await service.read(session_id)).state.pending_approvals
+            assert listed.question == shown.question == "Is order 17 lost?"
     assert (stage.paid, len(stage.seen)) == ([], 1)
     async with stage.open(tmp_path) as service:
         await service.approve_tool(session_id, "c1", "allow")

@@ -65,6 +65,14 @@ async def test_what_is_no_answer_is_asked_again() -> None:
                 os.write(writer, line.encode("latin-1"))
 
 
+async def test_the_question_of_a_hook() -> None:
+    """The user sees it before they answer, without what would move the cursor."""
+    with typed("y\n") as (asker, _, screen):
+        assert await asker.decide(attrs.evolve(request(), question="Is it \x1b[2Jlost?")) == Decision(allow=True)
+        assert screen.getvalue().endswith(f"lost?\n{QUESTION}")
+        assert "\x1b[2J" not in screen.getvalue()
+
+
 async def test_always_is_no_answer_about_a_call_that_may_have_run() -> None:
     """The user is told that it may have run, and answers about it alone."""
     with typed() as (asker, writer, screen):

@@ -59,6 +59,8 @@ class Asker:
         lines = [f"{heading} ({event.category}): {shorten(event.args)}\n"]
         if event.may_have_run:
             lines.append(f"{MAY_HAVE_RUN}\n")
+        if event.question is not None:
+            lines.append(f"{event.question}\n")
         words = {word: each for word, each in WORDS.items() if each != "a"} if event.stands_alone else WORDS
         question = Question(self.streams, ONCE if event.stands_alone else QUESTION, words, self.descriptor)
         word = await question.ask("".join(lines))
