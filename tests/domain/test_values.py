@@ -360,6 +360,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "mailbox", [1], [0]),
     (Limits, "tool_timeout", [0.1], [0, "60"]),
     (Limits, "tool_threads", [1], [0]),
+    (Limits, "hook_processes", [1], [0]),
     (Limits, "event_log", [1], [0]),
     (Limits, "max_live", [1], [0]),
     (Limits, "max_memory", [1, None], [0]),

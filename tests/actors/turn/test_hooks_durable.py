@@ -294,3 +294,26 @@ async def test_a_result_from_outside_in_memory() -> None:
         await wait_idle(service, session_id)
         assert (await result_in(service, session_id)).content == "[paid by the bank]"
     assert len(stage.seen) == 1
+
+
+async def test_hooks_of_a_session_end_with_their_process(tmp_path: Path) -> None:
+    """A turn that goes on in the next process has the hooks of the runtime alone."""
+    own = list[str]()
+
+    class Own(Hooks):
+        async def on_tool(self, call: HookedCall, go: ToolGo) -> ToolOutcome | Denied | Asked:
+            own.append(call.call_id)
+            return await go(call)
+
+    stage = Stage(marks, stops=True)
+    async with stage.open(tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = (await service.create_session(None, hooks=[Own()])).session_id
+        nursery.start_soon(_begins, service, session_id)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert own == ["c1"]
+    stage.stops = False
+    async with stage.open(tmp_path) as service:
+        await wait_idle(service, session_id)
+        assert (await result_in(service, session_id)).content == "[paid 17]"
+    assert (own, len(stage.seen)) == (["c1"], 2)
