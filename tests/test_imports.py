@@ -20,6 +20,8 @@ AIO: Final = DOMAIN / "aio.py"
 CLIENT: Final = DOMAIN / "client.py"
 # The name by which programs import what their tests need.
 TESTING: Final = DOMAIN / "testing.py"
+# The names of the hooks that come with it.
+GUARDS: Final = DOMAIN / "guards.py"
 
 VALUES: Final = DOMAIN / "base/values.py"
 
@@ -132,7 +134,7 @@ def violations(path: PurePosixPath, source: str) -> list[str]:
 
 
 def _layer_of_file(path: PurePosixPath) -> str:
-    if path in {COMMAND, AIO, CLIENT, TESTING}:
+    if path in {COMMAND, AIO, CLIENT, TESTING, GUARDS}:
         return LAYERS[-1]
     return "domain" if path.is_relative_to(DOMAIN) else path.parts[0]
 

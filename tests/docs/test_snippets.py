@@ -35,6 +35,7 @@ READ_HERE: Final = (
         "errors",
         "examples",
         "glossary",
+        "guards",
         "hooks",
         "hooks-from-settings",
         "inbox",
