@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from warren.actors.resources.storage import Storage
-from warren.agents.agent import Agent, Instruct
+from warren.agents.agent import Agent, Instruct, with_workers
 from warren.agents.spec import AgentSpec, provider_of
 from warren.base.errors import AgentError, InvalidParamsError
 from warren.base.fields import FieldValueError, encodable, text_problem
@@ -121,20 +121,28 @@ class Agents:
 
     @classmethod
     def of(cls, agents: Iterable[Agent[Any]], tenants: Mapping[str, Collection[str]]) -> "Agents":
-        """Return the registry of some agents, whose names differ; `tenants` has those that know one, unless all do."""
-        return cls({each.name: each for each in agents}, tenants)
+        """Return the registry of some agents, whose names differ, and of those among their tools.
+
+        `tenants` has those that know an agent, unless all do.
+        """
+        every, known = with_workers(agents, tenants)
+        return cls({each.name: each for each in every}, known)
 
     def add(self, agent: Agent[Any], providers: Providers) -> None:
-        """Take an agent in, unless it is here. Raises InvalidParamsError if another one has its name."""
-        known = self.by_name.get(agent.name)
-        if known is None:
-            self.by_name[agent.name] = agent
-            if agent.own_model is not None:
-                providers.add(provider_of(agent.name), agent.own_model)
-        elif known != agent:
-            raise FieldValueError(
-                "agent.name", f"{agent.name!r} is the name of another agent here: {known.pin}"
-            ).refusal()
+        """Take an agent in with those among its tools, unless they are here.
+
+        Raises InvalidParamsError if another one has the name of one of them.
+        """
+        new = dict[str, Agent[Any]]()
+        for each in with_workers((agent,), {})[0]:
+            known = self.by_name.get(each.name) or new.setdefault(each.name, each)
+            if known != each:
+                problem = f"{each.name!r} is the name of another agent here: {known.pin}"
+                raise FieldValueError("agent.name", problem).refusal()
+        self.by_name.update(new)
+        for each in new.values():
+            if each.own_model is not None:
+                providers.add(provider_of(each.name), each.own_model)
 
     def known_to(self, tenant: str) -> Mapping[str, Agent[Any]]:
         """Return the agents that sessions of a tenant can be made of, by name."""
@@ -159,6 +167,11 @@ class Agents:
         """Return the functions of a session's agent, as this process has them."""
         agent = None if record.agent is None else self.by_name.get(record.agent.name)
         return NO_TOOLS if agent is None else agent.functions
+
+    def asks_others(self, record: SessionRecord) -> bool:
+        """Return whether a session's agent has agents among its tools."""
+        agent = None if record.agent is None else self.by_name.get(record.agent.name)
+        return agent is not None and bool(agent.workers)
 
     def decoder(self, record: SessionRecord, output: OutputWish) -> Callable[[Any], object] | None:
         """Return what makes values of the output type of a session's agent; None if a turn has another schema."""

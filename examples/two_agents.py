@@ -1,54 +1,30 @@
-"""Two sessions that speak to one another, on models that follow a script: ann asks, bob answers, ann is told."""
-
+# A desk that asks a clerk, and a person before it pays; its answer is a number. Scripts play both models.
 import trio
 
-from warren import Budget, Config, Limits, Peer, SessionService, open_supervisor
-from warren.events import RunCompleted, RunStarted, ToolCallRequested
+from warren import Agent, Gates, open_supervisor, tool
+from warren.events import ToolApprovalRequested
 from warren.testing import ScriptedModel, call, say
 
-MODELS = {
-    "ann": ScriptedModel(
-        [call("send_message", to="bob", body="How many rabbits?"), say("I have asked bob."), say("Bob says five.")]
-    ),
-    "bob": ScriptedModel([call("send_message", to="ann", body="Five."), say("I have told ann.")]),
-}
+
+@tool
+async def pay(order: str, cents: int) -> str:
+    """Pay money back for an order."""
+    return f"paid {cents} for {order}"
 
 
-async def agent(service: SessionService, name: str, peer: str) -> str:
-    """Make a session that its peer's messages wake; its budget bounds how long the two can go on."""
-    made = await service.create_session(
-        None, provider=name, model="scripted", peer=Peer(name, (peer,), keep_alive=True), budget=Budget(max_steps=20)
-    )
-    return made.session_id
-
-
-async def watch(service: SessionService, name: str, session_id: str, turns: int) -> None:
-    """Show what a session does, until so many of its turns have ended."""
-    async with service.subscribe(session_id, after_seq=0) as events:
-        async for envelope in events:
-            match envelope.event:
-                case RunStarted(prompt=prompt):
-                    print(f"{name} reads: {' '.join(prompt.split())}")
-                case ToolCallRequested(name=tool, args=args):
-                    print(f"{name} uses {tool}: {args['body']}")
-                case RunCompleted(result=result):
-                    print(f"{name} says: {result}")
-                    turns -= 1
-                case _:
-                    pass
-            if not turns:
-                return
+script = ScriptedModel([call("clerk", prompt="17?"), call("pay", order="17", cents=42), say("42")])
+clerk = Agent("clerk", "Look the order up.", description="Knows orders.", model=ScriptedModel([say("It is broken.")]))
+desk = Agent("desk", "Settle.", model=script, tools=[pay], agents=[clerk], gates=Gates(callback="ask"), output_type=int)
 
 
 async def main() -> None:
-    """Run the two, and begin one turn of ann's: all others come of it."""
-    one_at_a_time = Config(limits=Limits(max_sessions=1))  # or an answer may come while the other still speaks
-    async with open_supervisor(one_at_a_time, providers=MODELS) as service:
-        ann, bob = await agent(service, "ann", "bob"), await agent(service, "bob", "ann")
-        await service.start_turn(ann, "Find out how many rabbits there are.")
-        await watch(service, "bob", bob, turns=1)
-        await watch(service, "ann", ann, turns=2)
+    async with open_supervisor(agents=[desk]) as service:
+        session = service.session(desk)
+        async with session.stream("Order 17 arrived broken.") as events:
+            async for envelope in events:
+                if isinstance(envelope.event, ToolApprovalRequested):
+                    await session.approve(envelope.event.id)
+            print((await events.result()).output)
 
 
-if __name__ == "__main__":
-    trio.run(main)
+trio.run(main)

@@ -13,7 +13,7 @@ import trio
 from warren.actors.events.eventlog import utc_now
 from warren.actors.runtime import Runtime, open_runtime
 from warren.actors.turn.attaching import FetchFile
-from warren.agents.agent import Agent, check_hooks
+from warren.agents.agent import Agent, check_hooks, with_workers
 from warren.agents.hooks import Hooks
 from warren.agents.spec import provider_of
 from warren.base.errors import InvalidParamsError
@@ -127,7 +127,8 @@ async def open_host(
         from warren.actors.tools.agent_files import with_agents_of_folders  # noqa: PLC0415 - few runtimes have any
 
         config = with_agents_of_folders(config)
-    own_models = {provider_of(each.name): each.own_model for each in config.agents if each.own_model is not None}
+    every, _ = with_workers(config.agents, {})
+    own_models = {provider_of(each.name): each.own_model for each in every if each.own_model is not None}
     store = config.store
     open_store = None if store is None else store_opener(store)
     open_projection = None if store is None or not _is_projected(store) else _projection_opener(store)

@@ -28,12 +28,14 @@ from warren.actors.session.offered import instructions_of, names_of, tools_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import Shared
 from warren.actors.turn.chain import DELEGATE, Chain, budget_in
+from warren.agents.agent import Agent
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.ids import id_beside, new_session_id
 from warren.base.values import define, frozen
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.budget import NO_EXPENSE, UNLIMITED, Budget, Expense, expense_in
+from warren.conversation.categories import Gates
 from warren.conversation.delegation import ChildEnd, Delegation
 from warren.conversation.inputs import Input
 from warren.conversation.messages import SystemMessage
@@ -58,6 +60,7 @@ class Wanted:
         system_prompt: its instructions; None takes the runtime's.
         tools: the names of its tools, of those that the parent is offered; None takes the parent's list.
         budget: its budget, which is at most what the parent has left.
+        agent: the agent that it is made of, with all that this has; None takes what the parent has.
     """
 
     prompt: str
@@ -66,6 +69,7 @@ class Wanted:
     system_prompt: str | None = None
     tools: tuple[str, ...] | None = None
     budget: Budget = UNLIMITED
+    agent: Agent[Any] | None = None
 
 
 def child_of(session_id: str, key: str) -> str:
@@ -129,6 +133,8 @@ class Children:
         try:
             record, messages = self._made(parent, wanted, session_id, options, self._place(parent, call, lent))
             prompt = Input(new_session_id(), "queue", wanted.prompt, utc_now(), FIRST_PROMPT, payer=payer)
+            if wanted.agent is not None:  # before a session names the version
+                await self._shared.agents.keep(self._shared.storage, parent.tenant, wanted.agent)
             most, lends = self._shared.config.limits.children, call is None and parent.options.budget is not None
             if await self._make(Delegate(record, messages, prompt, most, waits, audit, lends), by):
                 if lends:
@@ -246,18 +252,25 @@ class Children:
     ) -> tuple[SessionRecord, tuple[MessageRow, ...]]:
         """Return the record of a child, and its first messages. Raises InvalidParamsError."""
         shared, session, now = self._shared, parent.options, utc_now()
-        other_model = wanted.model or asked.model
+        agent, other_model = wanted.agent, wanted.model or asked.model
+        if agent is None:
+            pin = None if parent.agent is None else parent.agent.of_child
+            model, options = other_model or parent.model, _options(session, asked, wanted)
+        else:  # what the program has written, and no wish of a model
+            pin, other_model = agent.pin, None
+            model = agent.spec.options.model or shared.config.model
+            options = shared.config.settled(_options_of(agent, session, asked, wanted.budget))
         record = SessionRecord(
             session_id,
             now,
             now,
-            other_model or parent.model,
-            _options(session, asked, wanted),
+            model,
+            options,
             title=wanted.title,
             tenant=parent.tenant,
             owner=parent.owner,
             delegation=delegation,
-            agent=None if parent.agent is None else parent.agent.of_child,
+            agent=pin,
         )
         candidates = candidates_for(NO_OPTIONS, record, shared)
         if other_model is not None:
@@ -266,8 +279,13 @@ class Children:
                 problem = f"is a model of {own}, and this session's models are of {of_parent}"
                 raise InvalidParamsError.at("$.model", problem)
         check_priced(candidates, shared.config.limits.turn, record.options.budget, parent.options.budget)
-        first = instructions_of(wanted.system_prompt or shared.config.system_prompt, record, shared, self._comms, {})
-        messages = () if first is None else (MessageRow(0, now, codec.encode_message(SystemMessage(first))),)
+        first: str | None = None
+        if agent is None or agent.spec.made_by is None:  # else its first turn is told
+            told = wanted.system_prompt if agent is None else agent.spec.instructions
+            told = told or shared.config.system_prompt
+            first = instructions_of(told, record, shared, self._comms, {})
+        system = None if first is None else SystemMessage(first, None if agent is None else agent.pin.ref)
+        messages = () if system is None else (MessageRow(0, now, codec.encode_message(system)),)
         return record.changed(message_count=len(messages)), messages
 
     def tools_of(self, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
@@ -282,6 +300,20 @@ class Children:
         made, chain = _tool(), chain or Chain()
         call, awaits = partial(_delegate, self, record, chain), partial(_awaits, chain)
         return {DELEGATE: attrs.evolve(made, call=call, awaits=awaits)}
+
+    def tools_of_agent(self, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
+        """Return the tools of a session's agent; those that are agents are bound to the session as `delegate` is."""
+        tools = self._shared.agents.tools_of(record)
+        if not self._shared.agents.asks_others(record):
+            return tools
+        chain = chain or Chain()
+        awaits = partial(_awaits, chain)
+        return {
+            name: each
+            if each.agent is None
+            else attrs.evolve(each, call=partial(_ask, self, record, chain, each.agent), awaits=awaits)
+            for name, each in tools.items()
+        }
 
     async def delegate(self, record: SessionRecord, chain: Chain, wanted: Wanted) -> None:
         """Make the child of the running call. Raises WarrenError as `begin`, and ToolError."""
@@ -323,6 +355,16 @@ def _options(session: SessionOptions, asked: TurnOptions, wanted: Wanted) -> Ses
     return options if wanted.budget == UNLIMITED else attrs.evolve(options, budget=wanted.budget)
 
 
+def _options_of(agent: Agent[Any], session: SessionOptions, asked: TurnOptions, budget: Budget) -> SessionOptions:
+    """Return the options of a child of an agent: the agent's own, within the share and the gates of its parent."""
+    within = SessionOptions(
+        budget=None if budget == UNLIMITED else budget,
+        approvals=Gates().and_(session.approvals).and_(asked.approvals),
+        durability=asked.durability or session.durability,
+    )
+    return agent.under(within)
+
+
 async def _delegate(
     children: Any,
     record: Any,
@@ -347,6 +389,15 @@ async def _delegate(
         await children.delegate(record, chain, Wanted(prompt, title, model, system_prompt, names, budget_in(budget)))
     except WarrenError as exc:
         raise ToolError(f"not delegated: {exc.message.removeprefix('$.')}") from exc
+
+
+async def _ask(children: Children, record: SessionRecord, chain: Chain, agent: Agent[Any], *, prompt: str) -> None:
+    if not prompt.strip():
+        raise ToolError("prompt: must not be blank")
+    try:
+        await children.delegate(record, chain, Wanted(prompt, budget=agent.budget or UNLIMITED, agent=agent))
+    except WarrenError as exc:
+        raise ToolError(f"the agent {agent.name} was not asked: {exc.message.removeprefix('$.')}") from exc
 
 
 def _awaits(chain: Chain, call: ToolContext) -> Awaited:

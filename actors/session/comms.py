@@ -42,6 +42,7 @@ class Comms:
     Attributes:
         reminders: has the messages of sessions to themselves.
         more: returns the tools by which a session's model makes other sessions work.
+        of_agent: returns the tools of a session's agent, with those by which it makes other agents work.
     """
 
     _inboxes: Inboxes
@@ -49,6 +50,7 @@ class Comms:
     _limits: Limits
     reminders: Reminders
     more: Callable[[SessionRecord, Chain | None], Mapping[str, Tool]] = lambda _record, _chain: {}
+    of_agent: Callable[[SessionRecord, Chain | None], Mapping[str, Tool]] = lambda _record, _chain: {}
     _rested: dict[str, float] = attrs.field(factory=dict)  # the time from which a session may send the whole number
 
     async def find(self, tenant: str, name: str) -> SessionRecord | None:

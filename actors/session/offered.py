@@ -37,7 +37,7 @@ def there_for(
     search = shared.memory.tools_of(record.session_id, record.tenant)
     own = {name: each for name, each in shared.tools.items() if each.tenant in (None, record.tenant)}
     sends = {**comms.tools_of(record, chain), **comms.reminders.tools_of(record, shared.config.tools)}
-    there = {**search, **sends, **own, **shared.agents.tools_of(record), **given_tools}
+    there = {**search, **sends, **own, **comms.of_agent(record, chain), **given_tools}
     if shared.servers is not None:
         there |= shared.servers.tools(record.session_id, there)
     return there

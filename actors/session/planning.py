@@ -116,6 +116,7 @@ class Planner:
         shared, peer, chain = self.shared, record.options.peer, None
         named = record.options.tools
         own = peer is not None or self._delegates or (named is not None and DELEGATE in named)
+        own = own or shared.agents.asks_others(record)
         if message.options is not NO_OPTIONS or message.tools or own or shared.servers is not None:
             if own and isinstance(message, StartTurn):
                 chain = Chain(message.hops, message.options, message.payer)

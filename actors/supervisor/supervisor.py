@@ -103,7 +103,7 @@ class Supervisor:
         self.comms = Comms(self.inboxes, storage, limits, Reminders(self.inboxes, storage, self._turn_of))
         of_all = self.shared, self.inboxes, self.comms
         self.children = Children(*of_all, self.scheduler.check_session, self._make_child, self.sent)
-        self.comms.more = self.children.tools_of
+        self.comms.more, self.comms.of_agent = self.children.tools_of, self.children.tools_of_agent
 
     # -- for the service
 

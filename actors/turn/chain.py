@@ -59,10 +59,24 @@ class Chain:
     def share_out(self, calls: Sequence[ToolUseBlock]) -> None:
         """Share out what the budgets leave among the calls of an answer that delegate work."""
         left = {} if self.meter is None else self.meter.left
-        delegating = [call for call in calls if call.name == DELEGATE] if left else []
+        delegating = [call for call in calls if self._delegates(call)] if left else []
         if delegating:
-            found = shares(left, [_wish(call) for call in delegating])
+            found = shares(left, [self._wish(call) for call in delegating])
             self._shares = {call.id: each for call, each in zip(delegating, found, strict=True)}
+
+    def _delegates(self, call: ToolUseBlock) -> bool:
+        """Return whether a call has another session do its work."""
+        tool = self.offered.get(call.name)
+        return call.name == DELEGATE or (tool is not None and tool.agent is not None)
+
+    def _wish(self, call: ToolUseBlock) -> Budget:
+        tool = self.offered.get(call.name)
+        if tool is not None and tool.agent is not None:
+            return tool.agent.budget or UNLIMITED
+        try:
+            return budget_in(call.args.get("budget"))
+        except InvalidParamsError:  # the call fails by itself
+            return UNLIMITED
 
     def share_of(self, call_id: str, wish: Budget) -> Budget | None:
         """Return the budget of the child of a call; None if nothing is left for it."""
@@ -75,13 +89,6 @@ class Chain:
             return {}
         left = self.meter.left
         return {figure: limit for kind, figure, limit in share.limits if FIELDS[kind] in left}
-
-
-def _wish(call: ToolUseBlock) -> Budget:
-    try:
-        return budget_in(call.args.get("budget"))
-    except InvalidParamsError:  # the call fails by itself
-        return UNLIMITED
 
 
 def budget_in(given: object) -> Budget:

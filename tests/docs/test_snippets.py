@@ -100,10 +100,10 @@ def test_every_page_is_read_by_some_test() -> None:
     assert all((ROOT / READ_ELSEWHERE[name]).exists() for name in pages & set(READ_ELSEWHERE))
 
 
-def test_the_example_of_two_agents_is_the_one_on_the_page() -> None:
-    """`examples/two_agents.py` and the page on peers show the same program."""
+def test_the_example_of_peers_is_the_one_on_the_page() -> None:
+    """`examples/peers.py` and the page on peers show the same program."""
     (program,) = [block.text for block in blocks(DOCS / "peers.md") if block.language == "python"]
-    assert program == (ROOT / "examples" / "two_agents.py").read_text(encoding="utf-8")
+    assert program == (ROOT / "examples" / "peers.py").read_text(encoding="utf-8")
 
 
 def test_the_index_leads_to_every_page() -> None:

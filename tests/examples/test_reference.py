@@ -42,6 +42,7 @@ SHOWN = {
         "- gets: 7",
         "**Model:** Seven.",
     ],
+    "two_agents": ["42"],
     "own_model": ["There are five beds."],
     "production": ["ok"],
     "support_desk": [
@@ -119,6 +120,11 @@ def test_the_tests_of_a_desk_pass() -> None:
     )
     ran = subprocess.run((*command, str(EXAMPLES / "test_desk.py")), capture_output=True, text=True, check=False)
     assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_two_agents_are_thirty_lines() -> None:
+    """A tool, an approval, a stream and a typed answer among them."""
+    assert len((EXAMPLES / "two_agents.py").read_text(encoding="utf-8").splitlines()) <= 30
 
 
 def test_each_program_is_on_the_page() -> None:

@@ -35,7 +35,9 @@ class OnLoop:
 
 
 def tool_on(loop: asyncio.AbstractEventLoop, tool: Tool) -> Tool:
-    """Return a tool that runs on a loop, if it is `async def` and not declared for trio."""
+    """Return a tool that runs on a loop, if it is `async def` and not declared for trio; an agent's code runs there."""
+    if tool.agent is not None:
+        return attrs.evolve(tool, agent=agent_on(loop, tool.agent))
     if not tool.is_async or tool.loop == "trio":
         return tool
     return attrs.evolve(tool, call=OnLoop(loop, tool.call), loop="trio")
@@ -46,6 +48,8 @@ def agent_on(loop: asyncio.AbstractEventLoop, agent: Agent) -> Agent:
     tools = tuple(tool_on(loop, each) if isinstance(each, Tool) else each for each in agent.tools)
     model = tuple(each if isinstance(each, str) else provider_on(loop, each) for each in agent.model)
     changes: dict[str, Any] = {} if (tools, model) == (agent.tools, agent.model) else {"tools": tools, "model": model}
+    if (agents := tuple(agent_on(loop, each) for each in agent.agents)) != agent.agents:
+        changes["agents"] = agents
     if inspect.iscoroutinefunction(agent.instructions):
         changes["instructions"] = _instruct_on(loop, agent.instructions)
     if agent.hooks:

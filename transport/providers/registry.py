@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from warren.agents.agent import with_workers
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.base.values import define, frozen
@@ -120,12 +121,13 @@ class ModelRegistry:
             except InvalidParamsError as exc:
                 raise exc.of(f"$.fallback[{place}]") from None
         for place, agent in enumerate(config.agents):
-            options = agent.spec.options
-            if options.model is not None:
-                try:
-                    self._check(options.model, options.provider)
-                except InvalidParamsError as exc:
-                    raise exc.of(f"$.agents[{place}].model") from None
+            for each in with_workers((agent,), {})[0]:
+                options = each.spec.options
+                if options.model is not None:
+                    try:
+                        self._check(options.model, options.provider)
+                    except InvalidParamsError as exc:
+                        raise exc.of(f"$.agents[{place}].{'model' if each is agent else 'tools'}") from None
 
     def _check(self, model: str, provider: str | None) -> None:
         """Raise the error that `resolve` would raise."""

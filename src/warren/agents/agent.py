@@ -1,15 +1,15 @@
 """`Agent`: instructions, a model, tools and bounds under a name, as a value that sessions are made of."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, overload
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Self, overload
 
 import attrs
 
 from warren.agents.hooks import Hooks, name_of
 from warren.agents.spec import AgentSpec, provider_of
 from warren.base.errors import InvalidParamsError
-from warren.base.fields import FieldValueError, InstanceOf, is_name, is_text
+from warren.base.fields import NAME, FieldValueError, InstanceOf, is_name, is_text, text_problem
 from warren.base.values import frozen
 from warren.conversation import aliases
 from warren.conversation.agents import AgentPin
@@ -18,7 +18,7 @@ from warren.conversation.categories import Gates
 from warren.conversation.options import DEFAULTS, CompactionConfig, SessionOptions, check_sizes, given
 from warren.conversation.views import SessionView
 from warren.models.model import Provider
-from warren.models.tools import Tool
+from warren.models.tools import Tool, ToolError, tool
 from warren.structured.types import TypedShape, described
 
 if TYPE_CHECKING:
@@ -79,6 +79,14 @@ def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any)
         seen.add(name)
 
 
+def _are_agents(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if type(value) is not tuple:
+        raise FieldValueError(attribute.name, "must be a list")
+    for index, each in enumerate(value):
+        if not isinstance(each, Agent):
+            raise FieldValueError(f"{attribute.name}[{index}]", "must be a warren.Agent")
+
+
 def _are_hooks(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     check_hooks(value, attribute.name)
 
@@ -131,6 +139,7 @@ class Agent(Generic[T]):
         model: the model, or a provider of your own; a list has the models that take over behind it. None takes the
             runtime's.
         tools: its tools: functions of yours, and names of tools of the runtime. It has no others: () is none.
+        agents: agents whose work it can ask for: `agents=[clerk]` is the same as `clerk.as_tool()` among the tools.
         output_type: the type of its answers, in place of an `output_schema`: a class of attrs, pydantic or msgspec, a
             dataclass, a TypedDict, or a type such as `list[int]`. The `output` of a result is an instance of it. None
             answers with text.
@@ -146,6 +155,9 @@ class Agent(Generic[T]):
     description: str = attrs.field(default="", validator=is_text, kw_only=True)
     model: tuple[str | Provider, ...] = attrs.field(default=(), converter=_in_row, validator=_are_models, kw_only=True)
     tools: tuple[str | Tool, ...] = attrs.field(default=(), converter=_row_of_tools, validator=_are_tools, kw_only=True)
+    agents: "tuple[Agent[Any], ...]" = attrs.field(
+        default=(), converter=_row_of_tools, validator=_are_agents, kw_only=True
+    )
     output_type: type[T] | None = attrs.field(default=None, kw_only=True)
     budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget), kw_only=True)
     gates: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates), kw_only=True)
@@ -157,6 +169,8 @@ class Agent(Generic[T]):
 
     def __attrs_post_init__(self) -> None:
         """Refuse what only the fields together show. Raises FieldValueError."""
+        if self.agents:
+            _check_names(self.tools, self.agents)
         there = given(SessionOptions, self.options)
         for option, field in OF_AGENT.items():
             if option in there:
@@ -185,6 +199,38 @@ class Agent(Generic[T]):
         """Return the agent with other values of some fields; it is checked again. Raises FieldValueError."""
         return attrs.evolve(self, **changes)
 
+    def as_tool(self, *, name: str | None = None, description: str | None = None) -> Tool[..., Any]:
+        """Return the agent as a tool of other agents: `Agent(tools=[clerk.as_tool()])`.
+
+        A call makes a child session of the agent with the `prompt` of the call, and its answer is the result; that of
+        an agent with an output type is JSON. The kind of the tool is `comms`.
+
+        Args:
+            name: the name of the tool; None takes that of the agent.
+            description: what the asking model is told; None takes the description of the agent.
+
+        Raises:
+            FieldValueError: if a value is bad.
+        """
+        if name is not None and (type(name) is not str or not NAME.fullmatch(name)):
+            raise FieldValueError("name", "must be 1 to 64 letters, digits, `-` and `_`, and begin with no mark")
+        if description is not None and (problem := text_problem(description)) is not None:
+            raise FieldValueError("description", problem)
+        told = description or self.description or f"Have the agent {self.name} do a piece of work, and get its answer."
+        made = _asked()
+        spec = attrs.evolve(made.spec, name=name or self.name, description=told)
+        return attrs.evolve(made, spec=spec, agent=self)
+
+    @cached_property
+    def all_tools(self) -> tuple[str | Tool, ...]:
+        """Its tools, with the agents that are some."""
+        return (*self.tools, *[each.as_tool() for each in self.agents]) if self.agents else self.tools
+
+    @cached_property
+    def workers(self) -> "tuple[Agent[Any], ...]":
+        """The agents among its tools."""
+        return tuple([each.agent for each in self.functions.values() if each.agent is not None])
+
     @cached_property
     def shape(self) -> TypedShape[T] | None:
         """How data becomes its answers; None if they are of no type. Raises FieldValueError if that has no JSON."""
@@ -204,7 +250,7 @@ class Agent(Generic[T]):
     @property
     def functions(self) -> Mapping[str, Tool]:
         """Its tools that are functions, by name."""
-        return {each.spec.name: each for each in self.tools if isinstance(each, Tool)}
+        return {each.spec.name: each for each in self.all_tools if isinstance(each, Tool)}
 
     @cached_property
     def spec(self) -> AgentSpec:
@@ -215,7 +261,7 @@ class Agent(Generic[T]):
             model=(names[0] if names else None) if own is None else type(own).__name__,
             provider=self.options.provider if own is None else provider_of(self.name),
             fallback=tuple(names if own is not None else names[1:]) or None,
-            tools=tuple(map(_name_of, self.tools)),
+            tools=tuple(map(_name_of, self.all_tools)),
             budget=self.budget,
             approvals=self.gates,
             compaction=self.compaction,
@@ -226,7 +272,8 @@ class Agent(Generic[T]):
         if not isinstance(text, str):
             text, made_by = "", _place_of(text)
         hooks = tuple(map(name_of, self.hooks))
-        return AgentSpec(self.name, self.description, text, options, functions, made_by, hooks)
+        agents = tuple([each.pin.ref for each in self.workers])
+        return AgentSpec(self.name, self.description, text, options, functions, made_by, hooks, agents)
 
     @property
     def version(self) -> str:
@@ -255,6 +302,52 @@ class Agent(Generic[T]):
         return attrs.evolve(own, **wanted)
 
 
+def _check_names(tools: tuple[str | Tool, ...], agents: "tuple[Agent[Any], ...]") -> None:
+    names = {_name_of(each) for each in tools}
+    for index, each in enumerate(agents):
+        if each.name in names:
+            raise FieldValueError(f"agents[{index}]", f"has the name of another tool: {each.name!r}")
+        names.add(each.name)
+
+
+async def _ask_nobody(
+    prompt: Annotated[str, "what to do, with all that has to be known for it: the agent sees nothing of this session"],  # noqa: ARG001 - see `_asked`
+) -> str:
+    raise ToolError("an agent works only for sessions of an agent that has it among its tools")
+
+
+@cache
+def _asked() -> Tool[..., Any]:
+    """Return the tool of all agents, which a runtime binds to its sessions. Its schema takes time: it is made once."""
+    return tool(description="", category="comms", restart="replay")(_ask_nobody)
+
+
+def with_workers(
+    agents: Iterable[Agent[Any]], tenants: Mapping[str, Collection[str]]
+) -> tuple[tuple[Agent[Any], ...], Mapping[str, tuple[str, ...]]]:
+    """Return some agents with those among their tools, and the tenants that know each, unless all do.
+
+    An agent that is only a tool is known to those who know an agent that has it.
+    """
+    found, known = list(agents), {name: tuple(each) for name, each in tenants.items()}
+    given = {each.name for each in found}
+    to_all, to_some = set[str](), dict[str, set[str]]()
+    for agent in found:  # grows meanwhile
+        own = known.get(agent.name) if agent.name in given else to_some.get(agent.name)
+        for worker in agent.workers:
+            if own is None or agent.name in to_all:
+                to_all.add(worker.name)
+            else:
+                to_some.setdefault(worker.name, set()).update(own)
+            found.append(worker)
+    inherited = {name: tuple(sorted(each)) for name, each in to_some.items() if name not in {*given, *to_all}}
+    distinct = list[Agent[Any]]()
+    for agent in found:
+        if agent not in distinct:
+            distinct.append(agent)
+    return tuple(distinct), {**inherited, **known}
+
+
 def _check_schema(field: str, schema: Any) -> None:
     from warren.structured.output import checked_schema  # noqa: PLC0415 - few agents have one
 
@@ -279,6 +372,8 @@ def check_together(agents: object) -> None:
     for index, each in enumerate(agents):
         if not isinstance(each, Agent):
             raise FieldValueError(f"agents[{index}]", "must be a warren.Agent")
-        known = found.setdefault(each.name, each)
-        if known != each:
-            raise FieldValueError(f"agents[{index}].name", f"{each.name!r} is the name of another agent: {known.pin}")
+        for one in with_workers((each,), {})[0]:
+            known = found.setdefault(one.name, one)
+            if known != one:
+                field = f"agents[{index}].{'name' if one is each else 'tools'}"
+                raise FieldValueError(field, f"{one.name!r} is the name of another agent: {known.pin}")

@@ -11,7 +11,7 @@ import attrs
 from warren.base.fields import LEFT_OUT
 from warren.base.values import frozen
 from warren.conversation import codec
-from warren.conversation.agents import INSTRUCTIONS, AgentPin
+from warren.conversation.agents import INSTRUCTIONS, AgentPin, AgentRef
 from warren.conversation.options import DEFAULTS, SessionOptions
 from warren.conversation.views import DamagedRow
 from warren.models.tools import ToolSpec
@@ -32,6 +32,7 @@ class AgentSpec:
         functions: those of its tools that are functions of the program.
         made_by: the module and the name of the function that makes its instructions; None if they are a text.
         hooks: the names of its hooks.
+        agents: the agents among its tools, each in the version that works for it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class AgentSpec:
     functions: tuple[ToolSpec, ...] = ()
     made_by: str | None = attrs.field(default=None, metadata=LEFT_OUT)
     hooks: tuple[str, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    agents: tuple[AgentRef, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
     @cached_property
     def body(self) -> str:

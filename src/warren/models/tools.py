@@ -331,6 +331,7 @@ class Tool(Generic[P, R]):
             None if no call waits.
         context: the parameter of `call` that gets the context of the call; None if none does.
         loop: the library that an async `call` is written for, see `tool`; None is that of the program.
+        agent: the `warren.Agent` that does the work of each call, in a session of its own; None for other tools.
     """
 
     spec: ToolSpec
@@ -348,6 +349,7 @@ class Tool(Generic[P, R]):
     awaits: Callable[[ToolContext], Awaited | None] | None = attrs.field(default=None, repr=False)
     context: str | None = None
     loop: Loop | None = attrs.field(default=None, validator=attrs.validators.optional(OneOf(LOOPS)))
+    agent: Any = attrs.field(default=None, repr=False)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function of the tool, with its own arguments and its own result; nothing of a session is needed."""
