@@ -77,16 +77,33 @@ SHOWN = {
     ],
 }
 
+PROCESSES = {
+    "coding_agent": [
+        "read_file {'path': 'add.py'}",
+        "  completed",
+        "edit_file {'path': 'add.py', 'old': 'a - b', 'new': 'a + b'}",
+        "  completed",
+        "shell {'command': \"python3 -c 'import add; print(add.add(2, 3))'\"}",
+        "  allowed: shell",
+        "  completed",
+        "It adds now: 2 and 3 are 5.",
+        "end_turn",
+        "def add(a, b):",
+        "    return a + b",
+    ],
+    "mcp_gateway": ['  tool stock {"article":"lamp"}', "There are 12 lamps.", "Yes, enough for ten."],
+}
 
-@pytest.mark.parametrize("name", SHOWN)
+
+@pytest.mark.parametrize("name", [*SHOWN, *(pytest.param(each, marks=pytest.mark.outside) for each in PROCESSES)])
 def test_a_program_shows_what_it_is_about(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a reader runs it, without a key and without a database."""
     for variable in ("DATABASE_URL", "ORDERS_MCP"):
         monkeypatch.delenv(variable, raising=False)
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    assert capsys.readouterr().out.splitlines() == SHOWN[name]
+    assert capfd.readouterr().out.splitlines() == (SHOWN | PROCESSES)[name]
 
 
 def test_the_tour_sees_everything(capsys: pytest.CaptureFixture[str]) -> None:
