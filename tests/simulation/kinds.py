@@ -377,7 +377,9 @@ async def delegate(user: User) -> None:
     child = await user.send(act, again=True, changes=True)
     if (again := await user.send(act, again=True, changes=True)) != child:
         user.world.record.blame(f"the key of {user.name} has made the children {child} and {again}")
-    ends = [await tried(user.read(call("wait_turn", session_id=child))) for _ in range(2)]
+    # Not sent again after each stop: that may be the end of the work, which the child tells whenever it is asked.
+    wait = call("wait_turn", session_id=child)
+    ends = [await tried(user.send(wait, again=True, changes=True)) for _ in range(2)]
     lost = any(isinstance(end, SessionNotRunningError) for end in ends)
     if lost or (ends[0] != ends[1] and all(isinstance(end, TurnResult) for end in ends)):
         user.world.record.blame(f"the child {child} of {user.name} has ended as {ends[0]!r} and as {ends[1]!r}")
