@@ -241,6 +241,15 @@ class Conversation:
         return self.doubt or SessionNotRunningError(problem, session_id=self.log.session_id)
 
     @property
+    def left(self) -> OpenTurn | None:
+        """The open turn as it was put back, for the next actor: the store does not have it so, as far as is known."""
+        return self._put_back if self.record is None or self._put_back is self.open_turn else None
+
+    def go_on_from(self, left: OpenTurn | None) -> None:
+        """Take what an actor of this process has left: its turn has not died of a process."""
+        self._put_back = left
+
+    @property
     def pending(self) -> bool:
         """Whether the store is to get something before the session leaves memory.
 

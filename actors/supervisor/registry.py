@@ -13,6 +13,7 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.base.values import define
 from warren.conversation.log_rows import envelopes
+from warren.conversation.open_turn import OpenTurn
 from warren.storage.queries import LastStored, StoredEvents
 
 REPLAY_PAGE: Final = 500
@@ -28,12 +29,14 @@ class Handle:
         host_objects: its tools, its compactor and its hooks, which no store can hold.
         actor: None while it is not live.
         scope: cancelled to end the actor by force; None until the actor has begun.
+        left: the open turn as the last actor put it back, if it could not store that; the next actor takes it.
     """
 
     log: EventLog
     host_objects: HostObjects = NO_HOST_OBJECTS
     actor: SessionActor | None = None
     scope: trio.CancelScope | None = None
+    left: OpenTurn | None = None
 
     @property
     def session_id(self) -> str:
@@ -48,7 +51,7 @@ class Handle:
     @property
     def needed(self) -> bool:
         """Whether there is something here that a new actor could not get from the store."""
-        return self.log.needed or bool(self.host_objects)
+        return self.log.needed or bool(self.host_objects) or self.left is not None
 
 
 @define(eq=False)

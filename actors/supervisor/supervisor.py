@@ -526,6 +526,8 @@ class Supervisor:
 
     def _start(self, handle: Handle, begin: BeginActor | None = None) -> SessionActor:
         handle.actor = actor = SessionActor(handle.log, self.shared, self, self.comms, handle.host_objects)
+        actor.conversation.go_on_from(handle.left)
+        handle.left = None
         self.scheduler.started(handle.session_id, trio.current_time())
         self._nursery.start_soon(self._run, handle, actor, begin, name="warren.session")
         return actor
@@ -575,6 +577,7 @@ class Supervisor:
             return
         actor.terminate(error.copy)
         handle.actor = handle.scope = None
+        handle.left = actor.conversation.left
         self.watchers.changed(actor.record)
         self.scheduler.ended(handle.session_id)
         self.registry.release(handle.session_id)

@@ -41,7 +41,7 @@ from warren.mailbox import Mail
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import Tool, ToolOutput, current_call, tool
 from warren.settings.config import Config, Limits
-from warren.storage.operations import Claimed, Commit, Lease
+from warren.storage.operations import Claim, Claimed, Commit, Lease
 from warren.storage.queries import SessionRow
 
 pytestmark = pytest.mark.virtual_time
@@ -635,6 +635,22 @@ async def test_a_session_leaves_memory_if_another_process_has_the_turn_that_it_p
             await trio.sleep(10)
             assert supervisor_of(two).find(session_id) is not None
             assert supervisor_of(one).find(session_id) is None
+
+
+async def test_a_turn_whose_actor_ends_as_it_cannot_be_loaded_has_not_died(tmp_path: Path) -> None:
+    """The lease has lapsed while the store was away: what could not be stored is known to the process alone."""
+    faults = Faults()
+    async with ordering(tmp_path, faults, resumptions=0, idle_after=1_000) as service:
+        session_id = await not_put_aside(service, faults)
+        faults.refuse_kinds = (Commit, Claim)
+        storage_of(service).fence.lapses += 1
+        for _ in range(2):  # the second actor loads nothing at all
+            with pytest.raises(StoreError):
+                await service.start_turn(session_id, "more", mode="busy")
+            assert supervisor_of(service).find(session_id) is None
+        faults.refuse = None
+        await trio.sleep(1_000)
+        assert names(await replay(service, session_id))[-1] == "run_completed"
 
 
 async def test_a_turn_does_not_have_the_deaths_of_an_earlier_one() -> None:
