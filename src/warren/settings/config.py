@@ -44,12 +44,12 @@ from warren.conversation.options import (
     in_row,
 )
 from warren.models.catalog import NO_MODELS, Models
+from warren.settings.hook_config import HookEntry
 from warren.settings.tool_config import ToolsConfig, web_address
 
 if TYPE_CHECKING:
     from warren.agents.agent import Agent
     from warren.compaction.policy import Compactor, NewCompactor
-    from warren.settings.hook_config import HookEntry
 
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -469,7 +469,7 @@ class Config(ModelOptions):
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, TENANTS])
     traces: TraceConfig | None = None
     agents: "tuple[Agent[Any], ...]" = attrs.field(default=(), converter=in_row)
-    hook_commands: "tuple[HookEntry, ...]" = attrs.field(default=(), converter=in_row)
+    hook_commands: tuple[HookEntry, ...] = attrs.field(default=(), converter=in_row)
     hooks_files: tuple[Path, ...] = attrs.field(default=(), converter=in_row)
     agent_folders: tuple[AgentFolder, ...] = attrs.field(default=(), converter=in_row)
     agent_tenants: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, validator=is_object)

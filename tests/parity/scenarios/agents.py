@@ -23,7 +23,7 @@ async def agent_that_a_session_is_made_of(stage: Stage) -> None:
     assert view.agent is not None
     assert (view.agent.name, view.agent.version) == ("desk", DESK.version)
     first, *_ = (await service.history(view.session_id)).messages
-    assert first.message == SystemMessage("Settle it.")
+    assert first.message == SystemMessage("Settle it.", view.agent)
     assert [each.name for each in (await service.context(view.session_id)).tools] == ["look", "hold"]
     found = await stage.one.call("session/list", agent="desk")
     stage.well(found, "session/list", ids=[view.session_id])

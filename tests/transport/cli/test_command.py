@@ -176,7 +176,7 @@ def test_list(cli: Cli) -> None:
     second = cli.run("run", "two", "--output", "json").data["session_id"]
     rows = [line.split("\t") for line in cli.run("sessions", "list").out.splitlines()]
     assert [row[0] for row in rows] == [second, first]
-    assert rows[1][2:] == ["2", "2", "stored", "echo", "team=a", "one"]
+    assert rows[1][2:] == ["2", "2", "stored", "echo", "", "team=a", "one"]
     assert cli.run("sessions", "list", "--label", "team=a").out.startswith(first)
     assert cli.run("sessions", "list", "--offset", "1", "--limit", "1").out.startswith(first)
     assert cli.run("sessions", "archive", "last").out == f"archived {second}\n"
