@@ -168,11 +168,6 @@ class Agents:
         agent = None if record.agent is None else self.by_name.get(record.agent.name)
         return NO_TOOLS if agent is None else agent.functions
 
-    def asks_others(self, record: SessionRecord) -> bool:
-        """Return whether a session's agent has agents among its tools."""
-        agent = None if record.agent is None else self.by_name.get(record.agent.name)
-        return agent is not None and bool(agent.workers)
-
     def decoder(self, record: SessionRecord, output: OutputWish) -> Callable[[Any], object] | None:
         """Return what makes values of the output type of a session's agent; None if a turn has another schema."""
         agent = None if record.agent is None else self.by_name.get(record.agent.name)

@@ -304,7 +304,7 @@ class Children:
     def tools_of_agent(self, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
         """Return the tools of a session's agent; those that are agents are bound to the session as `delegate` is."""
         tools = self._shared.agents.tools_of(record)
-        if not self._shared.agents.asks_others(record):
+        if not any(each.agent is not None for each in tools.values()):
             return tools
         chain = chain or Chain()
         awaits = partial(_awaits, chain)

@@ -96,7 +96,7 @@ class Planner:
             self._around_turn or shared.servers or shared.storage.fence is not None or shared.config.tenants
         )
 
-    def plan(self, message: StartTurn | Compact, record: SessionRecord) -> TurnPlan:
+    def plan(self, message: StartTurn | Compact, record: SessionRecord) -> TurnPlan:  # noqa: C901 - in pieces it would cost each turn
         """Return the plan of the next turn.
 
         Args:
@@ -112,11 +112,13 @@ class Planner:
         """
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        instructs, hooks = self._of_agent(record)
         shared, peer, chain = self.shared, record.options.peer, None
         named = record.options.tools
         own = peer is not None or self._delegates or (named is not None and DELEGATE in named)
-        own = own or shared.agents.asks_others(record)
+        instructs, hooks = None, shared.hooks
+        if record.agent is not None:
+            instructs, hooks, asks = self._of_agent(record, record.agent)
+            own = own or asks
         if message.options is not NO_OPTIONS or message.tools or own or shared.servers is not None:
             if own and isinstance(message, StartTurn):
                 chain = Chain(message.hops, message.options, message.payer)
@@ -154,31 +156,30 @@ class Planner:
             plan.window, plan.compaction = plan.within(None)
         if self._surrounds or message.payer:
             self._surround(plan, record)
-        if hooks:
-            plan.hooks = HookChain(hooks, record)
+        if hooks or self.host_objects.hooks:
+            plan.hooks = HookChain(hooks + self.host_objects.hooks, record)
         return plan
 
     def _of_agent(
-        self, record: SessionRecord
-    ) -> tuple[Callable[[], Awaitable[SystemMessage]] | None, tuple[Hooks, ...]]:
-        """Return what makes the instructions of a turn, None for those that stay as they are, and the turn's hooks.
+        self, record: SessionRecord, pin: AgentPin
+    ) -> tuple[Callable[[], Awaitable[SystemMessage]] | None, tuple[Hooks, ...], bool]:
+        """Return what an agent brings to a turn: what makes its instructions, hooks, and whether agents are its tools.
 
-        Refuse a turn that lacks the code of its agent, whose hooks guard; tell once of a session with another version.
+        Instructions that stay as they are need nothing that makes them: that is None. Refuse a turn that lacks the code
+        of its agent, whose hooks guard; tell once of a session with another version.
         """
-        shared, pin, own = self.shared, record.agent, self.host_objects.hooks
-        if pin is None:
-            return None, shared.hooks + own if own else shared.hooks
+        shared = self.shared
         agent = shared.agents.check(pin)
         if agent is None:
-            return None, shared.hooks + own
+            return None, shared.hooks, False
         if agent.version != pin.version and not self._told_version:
             self._told_version = True
             session_id, here = record.session_id, agent.pin.ref
             agents_log.info("session %s: it was made of %s, and runs with the code of %s", session_id, pin.ref, here)
-        made, hooks = agent.instructions, shared.hooks + agent.hooks + own
+        made, hooks, asks = agent.instructions, shared.hooks + agent.hooks, bool(agent.workers)
         if not pin.made_anew or isinstance(made, str):
-            return None, hooks
-        return partial(self._instructions, made, record, pin), hooks
+            return None, hooks, asks
+        return partial(self._instructions, made, record, pin), hooks, asks
 
     async def _instructions(self, made: Instruct, record: SessionRecord, pin: AgentPin) -> SystemMessage:
         """Return the instructions that a function makes. Raises AgentError(cause="agent")."""

@@ -215,7 +215,7 @@ class _NewSession:
             kept = await kept_of(self.local, self.sent)
             files, new = attaching.references(kept), attaching.new_of(kept)
             payer = self.local.payer
-            decode = decoder(self.call)
+            decode = None if self.call.output_type is None else decoder(self.call)
             self.turn = StartTurn(
                 self.call.prompt, NO_OPTIONS, self.turn_tools, caller(), files, new, payer, decode=decode
             )

@@ -74,7 +74,7 @@ async def start(local: Local, call: TurnCall) -> TurnResult:
     files, new = await _attached(local, call, options) if call.attachments else ((), ())
     payer, begun = local.payer, beginning_of(call)
     if call.mode == "busy":
-        decode = decoder(call)
+        decode = None if call.output_type is None else decoder(call)
         turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun, decode=decode)
         running = local.turn(call.session_id, turn)
         return await (local.counted(new, running) if new else running)

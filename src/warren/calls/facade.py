@@ -269,7 +269,8 @@ class SessionService(Handles, Protocol):
             WarrenError: every error of `start_turn`, with a `session_id`: the session exists, and its first turn
                 failed.
         """
-        return with_type(call, await self.perform(call))
+        result = await self.perform(call)
+        return result if call.output_type is None else with_type(call, result)
 
     @keywords_of(sessions.ResumeRequest)
     async def resume(self, call: sessions.ResumeRequest) -> SessionView:
@@ -476,7 +477,8 @@ class SessionService(Handles, Protocol):
             StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
                 was before the turn.
         """
-        return with_type(call, await self.perform(call))
+        result = await self.perform(call)
+        return result if call.output_type is None else with_type(call, result)
 
     @streams_of(turns.TurnCall)
     def stream_turn(self, call: turns.TurnCall) -> AbstractAsyncContextManager[TurnStream]:

@@ -52,11 +52,11 @@ def typed(shape: TypedShape[V], result: TurnResult) -> TurnResult[V]:
         raise AgentError(problem, cause="structured_output", session_id=result.session_id, details=details) from exc
 
 
-def decoder(call: Any) -> Callable[[Any], object] | None:
-    """Return what makes a value of the type that a call names; None if it names none."""
-    return None if call.output_type is None else described(call.output_type).decode
+def decoder(call: Any) -> Callable[[Any], object]:
+    """Return what makes a value of the type that a call names."""
+    return described(call.output_type).decode
 
 
 def with_type(call: Any, result: TurnResult) -> TurnResult:
-    """Return the result of a call, with an `output` of the type that it names, if it does. Raises as `typed` does."""
-    return result if call.output_type is None else typed(described(call.output_type), result)
+    """Return the result of a call with an `output` of the type that the call names. Raises as `typed` does."""
+    return typed(described(call.output_type), result)
