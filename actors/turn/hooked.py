@@ -265,6 +265,11 @@ class HookChain:
         """Those around tool calls."""
         return self.of("on_tool")
 
+    @property
+    def for_tools(self) -> "HookChain | None":
+        """The chain, if any of its hooks surrounds tool calls; else None, and calls run as without hooks."""
+        return self if self.on_tool else None
+
     @cached_property
     def on_model(self) -> tuple[Hooks, ...]:
         """Those around model calls."""

@@ -176,7 +176,7 @@ class ToolRun:
         gives_up: called with a child session whose time limit is over: it is to end before the other calls do.
         hears: called with the number in its chain of the message of a peer that a call has got as its result.
         given_up: the child sessions whose ends nobody waits for any more, of calls that the store does not know.
-        hooks: the hooks around each call; None if there are none.
+        hooks: the hooks around each call; None if none surrounds calls.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -566,7 +566,7 @@ class ToolRun:
 
     def _is_within(self, call: ToolUseBlock) -> bool:
         """Return whether a call has no hooks, or is within them."""
-        return self.hooks is None or not self.hooks.on_tool or call.id in self._within
+        return self.hooks is None or call.id in self._within
 
     async def _hooked(
         self,

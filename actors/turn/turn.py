@@ -1013,7 +1013,7 @@ class Turn:
             gives_up=self.gives_up,
             given_up=given_up,
             hears=(plan.chain or Chain()).hear,
-            hooks=plan.hooks,
+            hooks=plan.hooks and plan.hooks.for_tools,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

@@ -10,10 +10,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.agents.hooks import Asked, Denied, Go, HookedCall, Hooks, ToolOutcome
+from warren.agents.hooks import Asked, Denied, Go, HookedCall, HookedRequest, Hooks, ToolOutcome
 from warren.conversation.categories import Gates
 from warren.conversation.events import ToolApprovalRequested
 from warren.conversation.messages import ToolResult, ToolResultsMessage, ToolUseBlock
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.virtual_time
 ToolGo = Go[HookedCall, ToolOutcome]
 CALL = ToolUseBlock("c1", "pay", {"order": "17"})
 SOON = Limits(drain=0.01)
+COMMITS = 3
+"""Commits of a turn with one tool call: before the call, with its result, and at the end."""
 
 
 async def pays(request: ModelRequest, _emit: Emit) -> ModelReply:
@@ -317,3 +320,24 @@ async def test_hooks_of_a_session_end_with_their_process(tmp_path: Path) -> None
         await wait_idle(service, session_id)
         assert (await result_in(service, session_id)).content == "[paid 17]"
     assert (own, len(stage.seen)) == (["c1"], 2)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+async def test_hooks_around_other_things_cost_a_call_no_commit(hooked: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """A call is kept before its hooks are asked, and there is nothing to keep if no hook surrounds calls."""
+
+    class Reads(Hooks):
+        async def on_model(self, request: HookedRequest, go: Go[HookedRequest, ModelReply]) -> ModelReply | Denied:
+            return await go(request)
+
+    @tool
+    async def pay(order: str) -> str:
+        """Pay money back for an order."""
+        return f"paid {order}"
+
+    faults, hooks = Faults(), [Reads()] if hooked else []
+    async with open_runtime(FunctionModel(pays), store=tmp_path, tools=[pay], faults=faults, hooks=hooks) as service:
+        session_id = (await service.create_session(None)).session_id
+        before = len(faults.groups)
+        await service.start_turn(session_id, "go")
+        assert len(faults.groups) - before == COMMITS
