@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast, overload
+from typing import Any, Generic, Protocol, cast, overload
 
 from warren.agents.agent import Agent
 from warren.agents.hooks import Hooks
@@ -13,18 +13,8 @@ from warren.calls.turn_stream import TurnStream
 from warren.calls.typed import typed
 from warren.conversation.attachments import File
 from warren.conversation.options import TurnMode
-from warren.conversation.views import HistoryPage, SessionView, TurnResult
+from warren.conversation.views import HistoryPage, SessionView, T, TurnResult, V
 from warren.structured.types import TypedShape
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    T = TypeVar("T", default=Any)
-else:
-    from typing import TypeVar
-
-    T = TypeVar("T")
-V = TypeVar("V")
 
 NO_ID = "the session has no id yet: take a turn first, or await session.create()"
 BEING_MADE = "the session is being created: await session.create() before you use it in two tasks"

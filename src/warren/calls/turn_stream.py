@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+from typing import Final, Generic, Protocol
 
 import attrs
 
@@ -16,18 +16,8 @@ from warren.calls.turns import SessionCall, TurnCall, WaitRequest
 from warren.calls.typed import typed
 from warren.conversation.answer_text import AnswerText
 from warren.conversation.events import TERMINAL, Envelope, StreamTruncated
-from warren.conversation.views import TurnResult
+from warren.conversation.views import T, TurnResult, V
 from warren.structured.types import TypedShape, described
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    T = TypeVar("T", default=Any)
-else:
-    from typing import TypeVar
-
-    T = TypeVar("T")
-V = TypeVar("V")
 
 GOES_ON: Final = ("connection_lost", "shutting_down")
 """The causes of errors of a call whose turn may go on without it, in another process too."""

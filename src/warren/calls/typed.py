@@ -1,16 +1,14 @@
 """Results of turns as instances of the type that a caller has asked for."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
 from warren.base.errors import AgentError
 from warren.base.fields import FieldValueError
-from warren.conversation.views import TurnResult
+from warren.conversation.views import TurnResult, V
 from warren.structured.types import TypedShape, described
-
-V = TypeVar("V")
 
 
 def shape_of(field: str, annotation: Any) -> TypedShape[Any]:
