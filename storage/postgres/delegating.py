@@ -5,21 +5,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from warren.base.errors import WarrenError
-from warren.base.values import define
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.records import SessionRecord
 from warren.conversation.views import ChildCount
 from warren.storage.lending import lend
 from warren.storage.operations import FIRST, Delegate
+from warren.storage.parents import Parent
 from warren.storage.postgres import audit, inbox, waits
 from warren.storage.postgres.commit import MESSAGE, SESSION, arguments_of, arrays, marks_of
 from warren.storage.postgres.driver import Connection, Value, array, escaped
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.reading import OF, Reading, record_of
 from warren.storage.queries import Children
-from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
-from warren.storage.rows import COLUMNS, DELETED, OPEN, agent_of, microseconds, record_to_row, sound_waits
+from warren.storage.rows import COLUMNS, OPEN, agent_of, microseconds, record_to_row, sound_waits
 
 # The locks of `inbox.lock` keep the counts of the parents' children exact, and their turns from ending meanwhile.
 _PARENTS: Final = "SELECT session_id, key, state FROM warren.sessions WHERE session_id = ANY ($1::text[])"
@@ -63,21 +62,6 @@ SELECT session_id, number FROM added JOIN added_prompts USING (session)
 """
 
 
-@define
-class _Parent:
-    """A session that is to have more children.
-
-    Attributes:
-        key: its key.
-        state: its state.
-        at_work: how many of its children are at work, if that matters: see `_MANY`.
-    """
-
-    key: int = 0
-    state: int = DELETED
-    at_work: int = 0
-
-
 async def delegate_all(operations: Sequence[Delegate], db: Connection, holder: Holder) -> list[Any]:
     """Add the rows of children; return the result or the refusal of each. Raises as `Connection.fetch`."""
     names = [escaped(each.place.session_id) for each in operations]
@@ -92,9 +76,9 @@ async def delegate_all(operations: Sequence[Delegate], db: Connection, holder: H
     for at, (operation, (there, waiting)) in enumerate(zip(operations, found, strict=True)):
         if there or children[at] in added:
             continue
-        parent = parents.get(names[at]) or _Parent()
+        parent = parents.get(names[at]) or Parent()
         try:
-            _check(operation, parent, waiting=waiting)
+            parent.check(operation, waiting=waiting)
             record = await _lent(operation, parent.key, db) if operation.lends else operation.record
         except WarrenError as exc:
             outcomes[at] = exc
@@ -109,24 +93,13 @@ async def delegate_all(operations: Sequence[Delegate], db: Connection, holder: H
     return outcomes
 
 
-async def _parents(names: Sequence[str], few: int, db: Connection) -> dict[str, _Parent]:
+async def _parents(names: Sequence[str], few: int, db: Connection) -> dict[str, Parent]:
     """Return parents; of those with more than a few children, how many of these are at work."""
-    parents = {name: _Parent(key, state) for name, key, state in await db.fetch(_PARENTS, array(names))}
+    parents = {name: Parent(key, state) for name, key, state in await db.fetch(_PARENTS, array(names))}
     for name, parent in parents.items():
         if few < 0 or await db.fetch(_MANY, name, few):
             parent.at_work = await db.value(_AT_WORK, name)
     return parents
-
-
-def _check(operation: Delegate, parent: _Parent, *, waiting: bool) -> None:
-    """Raise the refusal of a child that is not there."""
-    session_id = operation.place.session_id
-    if parent.state != OPEN:
-        raise not_found(session_id) if parent.state == DELETED else retired(session_id)
-    if operation.waits and not waiting:
-        raise waits_no_more(session_id)
-    if parent.at_work >= operation.limit:
-        raise too_many_children(session_id, operation.limit)
 
 
 async def _lent(operation: Delegate, parent: int, db: Connection) -> SessionRecord:

@@ -8,18 +8,16 @@ from typing import Any, Final
 import apsw
 
 from warren.base.errors import WarrenError
-from warren.base.values import define
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.records import SessionRecord
 from warren.conversation.views import ChildCount
 from warren.storage.lending import lend
 from warren.storage.operations import FIRST, Delegate
+from warren.storage.parents import Parent
 from warren.storage.queries import Children
-from warren.storage.refusals import not_found, retired, too_many_children, waits_no_more
 from warren.storage.rows import (
     COLUMNS,
-    DELETED,
     OPEN,
     agent_of,
     microseconds,
@@ -57,21 +55,6 @@ _ADD_MESSAGES: Final = "INSERT INTO messages (session, position, created_at, bod
 _ADD_PROMPTS: Final = "INSERT INTO inbox (session, id, key, starts, body) VALUES {rows} RETURNING session, number"
 
 
-@define
-class _Parent:
-    """A session that is to have more children.
-
-    Attributes:
-        key: its key.
-        state: its state.
-        at_work: how many of its children are at work, if that matters: see `_MANY`.
-    """
-
-    key: int = 0
-    state: int = DELETED
-    at_work: int = 0
-
-
 def delegate_all(operations: Sequence[Delegate], db: apsw.Connection, holder: Holder) -> list[Any]:
     """Add the rows of different children, none of which is a parent of another one.
 
@@ -84,9 +67,9 @@ def delegate_all(operations: Sequence[Delegate], db: apsw.Connection, holder: Ho
     for at, (operation, (there, waiting)) in enumerate(zip(operations, found, strict=True)):
         if there:
             continue
-        parent = parents.get(operation.place.session_id) or _Parent()
+        parent = parents.get(operation.place.session_id) or Parent()
         try:
-            _check(operation, parent, waiting=waiting)
+            parent.check(operation, waiting=waiting)
             record = _lent(operation, parent.key, db) if operation.lends else operation.record
         except WarrenError as exc:
             outcomes[at] = exc
@@ -101,10 +84,10 @@ def delegate_all(operations: Sequence[Delegate], db: apsw.Connection, holder: Ho
     return outcomes
 
 
-def _parents(names: set[str], operations: Sequence[Delegate], db: apsw.Connection) -> dict[str, _Parent]:
+def _parents(names: set[str], operations: Sequence[Delegate], db: apsw.Connection) -> dict[str, Parent]:
     """Return the parents; of those with more than a few children, how many of these are at work."""
     rows: list[Any] = db.execute(_PARENTS, (json.dumps(list(names)),)).fetchall()
-    parents = {name: _Parent(key, state) for name, key, state in rows}
+    parents = {name: Parent(key, state) for name, key, state in rows}
     few = min(each.limit for each in operations) - len(operations)
     for name, parent in parents.items():
         if few < 0 or db.execute(_MANY, (name, few)).get:
@@ -112,24 +95,13 @@ def _parents(names: set[str], operations: Sequence[Delegate], db: apsw.Connectio
     return parents
 
 
-def _found(operations: Sequence[Delegate], parents: dict[str, _Parent], db: apsw.Connection) -> list[Any]:
+def _found(operations: Sequence[Delegate], parents: dict[str, Parent], db: apsw.Connection) -> list[Any]:
     """Return of each child whether it is there, and whether a call of its parent waits for it."""
     values: list[Any] = []
     for each in operations:
         parent = parents.get(each.place.session_id)
         values += each.session_id, None if parent is None else parent.key, each.place.call_id
     return execute_rows(db, _FOUND, 3, values)
-
-
-def _check(operation: Delegate, parent: _Parent, *, waiting: bool) -> None:
-    """Raise the refusal of a child that is not there."""
-    session_id = operation.place.session_id
-    if parent.state != OPEN:
-        raise not_found(session_id) if parent.state == DELETED else retired(session_id)
-    if operation.waits and not waiting:
-        raise waits_no_more(session_id)
-    if parent.at_work >= operation.limit:
-        raise too_many_children(session_id, operation.limit)
 
 
 def _lent(operation: Delegate, parent: int, db: apsw.Connection) -> SessionRecord:
