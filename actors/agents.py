@@ -165,14 +165,18 @@ class Agents:
 
     def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
         """Return the functions of a session's agent, as this process has them."""
-        agent = None if record.agent is None else self.by_name.get(record.agent.name)
+        agent = self._of(record)
         return NO_TOOLS if agent is None else agent.functions
 
     def decoder(self, record: SessionRecord, output: OutputWish) -> Callable[[Any], object] | None:
         """Return what makes values of the output type of a session's agent; None if a turn has another schema."""
-        agent = None if record.agent is None else self.by_name.get(record.agent.name)
+        agent = self._of(record)
         shape = None if agent is None else agent.shape
         return None if shape is None or shape.schema != output.schema else shape.decode
+
+    def _of(self, record: SessionRecord) -> Agent[Any] | None:
+        """Return the agent of a session as this process has it; None if it has none, or this process has none."""
+        return None if record.agent is None else self.by_name.get(record.agent.name)
 
     def check(self, pin: AgentPin) -> Agent[Any] | None:
         """Return the agent that runs a session in this process; None for one that needs no code.

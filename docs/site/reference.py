@@ -24,6 +24,8 @@ SHORT = 25
 """Lines of a program that is shown whole; of a longer one only the part with the name is shown."""
 LONGEST = 40
 """Characters of the default of an argument that is shown."""
+PARTS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+"""The parts of a program that can be shown by themselves, besides the cases of a `match`."""
 VALUES = {f"warren.base.values.{name}" for name in ("frozen", "value", "define")}
 
 
@@ -53,20 +55,13 @@ class Program:
         lines = self.text.splitlines(keepends=True)
         if len(lines) <= SHORT:
             return self.text
-        spans = [(node.lineno, node.end_lineno or 0) for node in ast.walk(ast.parse(self.text)) if is_part(node)]
-        spans += [(case.pattern.lineno, case.body[-1].end_lineno or 0) for case in cases(ast.parse(self.text))]
+        nodes = list(ast.walk(ast.parse(self.text)))
+        spans = [(node.lineno, node.end_lineno or 0) for node in nodes if isinstance(node, PARTS)]
+        spans += [
+            (each.pattern.lineno, each.body[-1].end_lineno or 0) for each in nodes if isinstance(each, ast.match_case)
+        ]
         texts = ["".join(lines[first - 1 : last]) for first, last in spans]
         return textwrap.dedent(min((text for text in texts if re.search(rf"\b{name}\b", text)), key=len))
-
-
-def is_part(node: ast.AST) -> bool:
-    """Tell whether a part of a program can be shown by itself."""
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign)
-
-
-def cases(tree: ast.AST) -> Iterator[ast.match_case]:
-    """Yield the cases of a program."""
-    return (node for node in ast.walk(tree) if isinstance(node, ast.match_case))
 
 
 def programs() -> list[Program]:
