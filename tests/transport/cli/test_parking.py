@@ -113,15 +113,20 @@ async def waited(cli: Cli, *words: str) -> None:
     assert (found.code, found.out) == (0, "half an answer\n"), found
 
 
+async def have_come(server: str, shells: int) -> None:
+    """Wait until so many shells have come to a server."""
+    async with httpx.AsyncClient(base_url=server.replace("ws", "http"), trust_env=False) as client:
+        while f'warren_connections{{surface="websocket"}} {shells}' not in (await client.get("/metrics")).text:  # noqa: ASYNC110
+            await trio.sleep(0.05)
+    await trio.sleep(1)  # they have connected, and ask next
+
+
 async def waited_at(url: str, cli: Cli, model: Model, session_id: str) -> None:
     """The same at a server; the turn ends after the shell has come."""
     server = url.removesuffix("/ws")
 
     async def lets_it_end() -> None:
-        async with httpx.AsyncClient(base_url=server.replace("ws", "http"), trust_env=False) as client:
-            while 'warren_connections{surface="websocket"} 1' not in (await client.get("/metrics")).text:  # noqa: ASYNC110
-                await trio.sleep(0.05)
-        await trio.sleep(1)  # it has connected, and asks next
+        await have_come(server, 1)
         model.gate.set()
 
     async with trio.open_nursery() as nursery:
@@ -187,6 +192,7 @@ async def test_a_command_goes_on_with_the_server_that_comes_next(cli: Cli) -> No
         await ended(running)
         running, _ = served(cli, "--port", port, "--drain", "2s")
         await until(lambda: model.asked == 2)
+        await have_come(server, 2)  # one that comes after the end of the turn is told that none runs
         model.gate.set()
         for each in (command, waiting):
             found = await trio.to_thread.run_sync(each.end)

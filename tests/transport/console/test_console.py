@@ -511,6 +511,8 @@ def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -
             for number in range(2, 10):
                 await service.start_turn(session_id, "the otter swims at dusk" if number == 3 else f"number {number}")
             await service.compact(session_id)
+            while 3 not in {each.turn for each in await service.search_memory("the otter", session_id=session_id)}:  # noqa: ASYNC110
+                await trio.sleep(0.05)  # the memory follows the store
             return (await service.read(session_id)).billing.usage
 
         usage = served.ask(make)
