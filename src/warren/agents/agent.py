@@ -247,7 +247,7 @@ class Agent(Generic[T]):
         first = self.model[0] if self.model else None
         return None if isinstance(first, str) else first
 
-    @property
+    @cached_property
     def functions(self) -> Mapping[str, Tool]:
         """Its tools that are functions, by name."""
         return {each.spec.name: each for each in self.all_tools if isinstance(each, Tool)}
