@@ -548,6 +548,26 @@ def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -
         page.goto("about:blank")  # before its gateway ends
 
 
+TYPED_AT_ONCE = """new MutationObserver((_, observer) => {
+    const field = document.querySelector("[aria-label='Search the memory']");
+    if (field === null) return;
+    observer.disconnect();
+    field.value = "a badger";
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+}).observe(document, { childList: true, subtree: true })"""
+
+
+def test_words_that_come_as_soon_as_the_search_is_there_stay(folder: Path, watched: Watched) -> None:
+    """The screen sets its field by the address when that changes, and not once more when it has been drawn."""
+    page = watched.page
+    page.add_init_script(TYPED_AT_ONCE)
+    with gateway(folder, "--memory") as served:
+        show(page, served, "memory")
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 200)))")
+        expect(page.get_by_label("Search the memory")).to_have_value("a badger")
+        page.goto("about:blank")  # before its gateway ends
+
+
 def until_drawn(page: Page, charts: int) -> None:
     """Wait for charts. Playwright's own wait evaluates a text in the page, which the page's policy refuses."""
     for _ in range(200):

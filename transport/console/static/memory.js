@@ -1,5 +1,5 @@
 // The screen of the memory: a search with the parts of each score, the way to the session of each hit, and forgetting.
-import { html, useEffect, useState } from "./vendor/preact.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { plural, shortId } from "./format.js";
 import { LongText } from "./markdown.js";
 import { Ask, Failure, Menu, useLoaded, useTitle } from "./parts.js";
@@ -25,7 +25,10 @@ export function Memory({ connection, query }) {
   useTitle("Memory");
   const [text, setText] = useState(query.get("text") ?? "");
   const [asked, setAsked] = useState(text);
+  const shown = useRef(query);
   useEffect(() => {
+    if (shown.current === query) return; // words may have been typed since the first drawing
+    shown.current = query;
     setText(query.get("text") ?? "");
     setAsked(query.get("text") ?? "");
   }, [query]);
